@@ -1,0 +1,5 @@
+//! egressctl: proxy VMs on your own libvirt/KVM hypervisors, over nothing but SSH.
+#![warn(missing_docs)]
+
+pub mod config;
+pub mod error;

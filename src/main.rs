@@ -1,0 +1,3 @@
+//! The egressctl binary: everything is in the library.
+
+fn main() {}
