@@ -1,8 +1,152 @@
 //! The providers configuration: found, parsed, validated and printed.
+//!
+//! `discover` finds the file, `yaml` makes a tree with lines of it, `wrap` finds the provider entries in
+//! that, `fields` and `build` turn them into the `model` by the table in `keys`, collecting every problem
+//! on the way.
 
+mod address;
+mod build;
+mod discover;
+mod expand;
+mod fields;
+mod keys;
 mod model;
+mod problems;
+mod rules;
+mod wrap;
+mod yaml;
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+pub use address::HostSpec;
+pub use build::Skipped;
+pub use discover::discover;
+pub use expand::{Env, process_env};
 pub use model::{
     Address, Firmware, Host, HostKeyPolicy, Image, ImageFormat, KeySource, MachineType, Nic,
     Provider, ProviderKind, Reach, SshAuth, SshTarget, VirtType,
 };
+
+use crate::error::{Error, Reason, Result};
+use build::Builder;
+use problems::Problems;
+
+/// Largest file read, in bytes: a ConfigMap can't be larger.
+const MAX_FILE: u64 = 1 << 20;
+
+/// A configuration file, validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The file.
+    pub path: PathBuf,
+    /// The entries of type `kvm` and `kvm2`, in file order.
+    pub providers: Vec<Provider>,
+    /// The entries that belong to the operator alone.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reads and validates the file at `path`.
+pub fn load(path: &Path, env: Env<'_>) -> Result<Config> {
+    let cannot = |what: String| {
+        Error::usage(
+            Reason::LocalIo,
+            format!("can't read the configuration file {}", path.display()),
+        )
+        .because(what)
+    };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
+        .map_err(|error| cannot(error.to_string()))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(cannot(
+            "it is larger than 1 MiB, so it is no providers file".to_string(),
+        ));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => parse(text, path, env),
+        Err(error) => {
+            let good = &bytes[..error.valid_up_to()];
+            let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+            let mut problems = Problems::new(path);
+            problems.add(line, "", "not UTF-8 text");
+            Err(problems.into_error())
+        }
+    }
+}
+
+/// Validates the text of the file `origin`, which is named in errors and whose directory relative paths are
+/// relative to. All errors of the file come at once, each a cause of the error returned.
+pub fn parse(text: &str, origin: &Path, env: Env<'_>) -> Result<Config> {
+    let mut problems = Problems::new(origin);
+    let absolute = std::path::absolute(origin).unwrap_or_else(|_| origin.to_path_buf());
+    let base = absolute.parent().unwrap_or(Path::new("/"));
+    let (mut providers, mut skipped) = (Vec::new(), Vec::new());
+    if let Some(found) = wrap::find(text, &mut problems) {
+        problems.enter(found.lines);
+        let mut builder = Builder {
+            base,
+            env,
+            problems: &mut problems,
+        };
+        (providers, skipped) = builder.entries(&found.entries, found.path);
+    }
+    if problems.is_empty() {
+        Ok(Config {
+            path: origin.to_path_buf(),
+            providers,
+            skipped,
+        })
+    } else {
+        Err(problems.into_error())
+    }
+}
+
+impl Config {
+    /// The entry of that name; without a name, the only one.
+    pub fn provider(&self, name: Option<&str>) -> Result<&Provider> {
+        let names: Vec<&str> = self
+            .providers
+            .iter()
+            .map(|provider| provider.name.as_str())
+            .collect();
+        let file = self.path.display();
+        let unknown = |message: String| Error::usage(Reason::UnknownProvider, message);
+        let Some(name) = name else {
+            return match self.providers.as_slice() {
+                [only] => Ok(only),
+                [] => Err(unknown(format!(
+                    "{file} has no provider entry of type kvm or kvm2"
+                ))),
+                _ => Err(unknown(format!(
+                    "{file} has several provider entries: {}",
+                    names.join(", ")
+                ))
+                .hint("pick one with --provider NAME or EGRESSCTL_PROVIDER")),
+            };
+        };
+        if let Some(provider) = self.providers.iter().find(|provider| provider.name == name) {
+            return Ok(provider);
+        }
+        if let Some(skipped) = self.skipped.iter().find(|skipped| skipped.name == name) {
+            return Err(unknown(format!(
+                "provider {} is of type {}, which only the operator drives",
+                rules::quoted(name),
+                skipped.kind
+            )));
+        }
+        let meant = match rules::nearest(name, names.iter().copied()) {
+            Some(meant) => format!(" (did you mean {meant}?)"),
+            None => String::new(),
+        };
+        let error = unknown(format!(
+            "{file} has no provider entry {}{meant}",
+            rules::quoted(name)
+        ));
+        Err(error.because(format!(
+            "its entries of type kvm and kvm2: {}",
+            names.join(", ")
+        )))
+    }
+}

@@ -1,0 +1,89 @@
+//! Everything that is wrong with a file, collected with its place, and told in one error.
+
+use std::path::Path;
+
+use crate::error::{Error, Reason};
+
+/// How the lines of a text relate to the lines of the file it stands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lines {
+    /// The text is the file, or a literal block in it that begins after that many lines.
+    After(usize),
+    /// The text is a quoted or folded scalar at `line` under `key`, whose own lines are not the file's.
+    Inside { line: usize, key: String },
+}
+
+/// The problems of one file, so far.
+pub(crate) struct Problems {
+    file: String,
+    lines: Lines,
+    list: Vec<(usize, String)>,
+}
+
+impl Problems {
+    /// No problems yet, in the file of that name.
+    pub(crate) fn new(file: &Path) -> Self {
+        Problems {
+            file: file.display().to_string(),
+            lines: Lines::After(0),
+            list: Vec::new(),
+        }
+    }
+
+    /// From here on, lines are those of a text inside the file.
+    pub(crate) fn enter(&mut self, lines: Lines) {
+        self.lines = lines;
+    }
+
+    /// Adds a problem of the value at `path` (empty for the document) on `line`.
+    pub(crate) fn add(&mut self, line: usize, path: &str, what: &str) {
+        let path = if path.is_empty() {
+            String::new()
+        } else {
+            format!("{path}: ")
+        };
+        self.push(line, "", &format!("{path}{what}"));
+    }
+
+    /// Adds a problem of YAML's syntax, with its column (from 1).
+    pub(crate) fn add_syntax(&mut self, line: usize, column: usize, what: &str) {
+        self.push(
+            line,
+            &format!("{column}:"),
+            &format!("not valid YAML: {what}"),
+        );
+    }
+
+    fn push(&mut self, line: usize, column: &str, what: &str) {
+        let file = &self.file;
+        self.list.push(match &self.lines {
+            Lines::After(before) => (
+                before + line,
+                format!("{file}:{}:{column} {what}", before + line),
+            ),
+            Lines::Inside { line: outer, key } => (
+                *outer,
+                format!("{file}:{outer}: line {line} of data.{key}:{column} {what}"),
+            ),
+        });
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them in one error, in the file's order.
+    pub(crate) fn into_error(mut self) -> Error {
+        self.list.sort_by_key(|(line, _)| *line);
+        self.list.dedup();
+        let count = match self.list.len() {
+            1 => "1 error".to_string(),
+            count => format!("{count} errors"),
+        };
+        let error = Error::usage(Reason::ConfigInvalid, format!("{count} in {}", self.file));
+        self.list
+            .iter()
+            .fold(error, |error, (_, problem)| error.because(problem))
+    }
+}

@@ -1,0 +1,80 @@
+//! Providers files, good and bad, each with exactly what egressctl makes of it; and the documents about them.
+//!
+//! `BLESS=1 cargo test --test config` rewrites the expectations; read the difference before committing it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use egressctl::config::{self, Config};
+use egressctl::error::{Class, Reason};
+
+/// The environment of every sample.
+fn env(name: &str) -> Option<OsString> {
+    match name {
+        "HOME" => Some("/home/virt".into()),
+        "KEYS" => Some("/run/keys".into()),
+        "DOLLAR" => Some("/run/$keys".into()),
+        "EMPTY" => Some("".into()),
+        _ => None,
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The samples of a folder, sorted; fails on files that belong to none.
+fn samples(folder: &str) -> Vec<PathBuf> {
+    let folder = root().join("tests/configs").join(folder);
+    let mut files: BTreeSet<PathBuf> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let samples: Vec<PathBuf> =
+        files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "yaml")).cloned().collect();
+    for sample in &samples {
+        files.remove(sample);
+        files.remove(&sample.with_extension("expected"));
+    }
+    assert!(files.is_empty(), "files that belong to no sample: {files:?}");
+    samples
+}
+
+/// Parses a sample as a file in /etc/egressctl, so that its expectation is the same on every machine.
+fn parse(sample: &Path) -> Result<Config, egressctl::error::Error> {
+    let text = std::fs::read_to_string(sample).unwrap();
+    let name = sample.file_name().unwrap();
+    config::parse(&text, &Path::new("/etc/egressctl").join(name), &env)
+}
+
+/// Compares with the expectation beside the sample; says what differs, if anything.
+fn compare(sample: &Path, actual: &str) -> Option<String> {
+    let file = sample.with_extension("expected");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, actual).unwrap();
+        return None;
+    }
+    let expected = std::fs::read_to_string(&file).unwrap_or_else(|error| error.to_string());
+    let name = sample.display();
+    (expected != actual).then(|| format!("{name}\n--- expected\n{expected}--- actual\n{actual}"))
+}
+
+fn report(failures: &[String]) {
+    assert!(failures.is_empty(), "{} samples differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn invalid_files_give_exactly_the_expected_errors() {
+    let samples = samples("invalid");
+    assert!(samples.len() >= 30, "{} samples", samples.len());
+    let mut failures = Vec::new();
+    for sample in samples {
+        let Err(error) = parse(&sample) else {
+            failures.push(format!("{}: no error", sample.display()));
+            continue;
+        };
+        assert_eq!((error.class(), error.reason()), (Class::Usage, Reason::ConfigInvalid));
+        let actual = format!("{}\n{}\n", error.message(), error.causes().join("\n"));
+        failures.extend(compare(&sample, &actual));
+    }
+    report(&failures);
+}
