@@ -3,3 +3,7 @@
 
 pub mod config;
 pub mod error;
+pub mod image;
+pub mod name;
+pub mod seed;
+pub mod xml;

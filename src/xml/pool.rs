@@ -1,0 +1,57 @@
+//! What libvirt says of a storage pool.
+
+use super::domain_info::bytes;
+use super::tree::{Element, parse, unreadable};
+use crate::error::Result;
+
+/// A pool as its XML (`virStoragePoolGetXMLDesc`) describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type: `dir`, `fs`, `netfs`, `logical`, `zfs` and others.
+    pub kind: String,
+    /// Where its volumes are on the host.
+    pub path: Option<String>,
+    /// Its size in bytes; 0 while it isn't active.
+    pub capacity: u64,
+    /// The bytes in use.
+    pub allocation: u64,
+    /// The bytes free.
+    pub available: u64,
+}
+
+impl PoolInfo {
+    /// Reads a pool's XML.
+    pub fn parse(xml: &str) -> Result<Self> {
+        let root = parse("a pool", xml)?;
+        let name = match root.find("name").map(Element::content) {
+            Some(name) if root.local == "pool" && !name.is_empty() => name,
+            _ => {
+                return Err(unreadable(
+                    "a pool",
+                    "it is another element, or has no name",
+                ));
+            }
+        };
+        let size = |element: &str| match root.find(element) {
+            None => Ok(0),
+            Some(size) => bytes(size, "bytes")
+                .ok_or_else(|| unreadable(&format!("pool {name}"), "a size is no number")),
+        };
+        Ok(PoolInfo {
+            kind: root.attribute("type").unwrap_or_default().to_owned(),
+            path: root.text_at(&["target", "path"]),
+            capacity: size("capacity")?,
+            allocation: size("allocation")?,
+            available: size("available")?,
+            name,
+        })
+    }
+
+    /// Whether its volumes are files that can be qcow2 overlays: directories, local or network file systems.
+    /// In the others (logical, zfs, rbd, disk…) a volume is a block device or remote object of fixed format.
+    pub fn holds_qcow2(&self) -> bool {
+        matches!(self.kind.as_str(), "dir" | "fs" | "netfs")
+    }
+}
