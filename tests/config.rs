@@ -27,15 +27,23 @@ fn root() -> &'static Path {
 /// The samples of a folder, sorted; fails on files that belong to none.
 fn samples(folder: &str) -> Vec<PathBuf> {
     let folder = root().join("tests/configs").join(folder);
-    let mut files: BTreeSet<PathBuf> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let samples: Vec<PathBuf> =
-        files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "yaml")).cloned().collect();
+    let mut files: BTreeSet<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let samples: Vec<PathBuf> = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|ext| ext == "yaml"))
+        .cloned()
+        .collect();
     for sample in &samples {
         files.remove(sample);
         files.remove(&sample.with_extension("expected"));
     }
-    assert!(files.is_empty(), "files that belong to no sample: {files:?}");
+    assert!(
+        files.is_empty(),
+        "files that belong to no sample: {files:?}"
+    );
     samples
 }
 
@@ -59,7 +67,12 @@ fn compare(sample: &Path, actual: &str) -> Option<String> {
 }
 
 fn report(failures: &[String]) {
-    assert!(failures.is_empty(), "{} samples differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} samples differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 #[test]
@@ -72,7 +85,10 @@ fn invalid_files_give_exactly_the_expected_errors() {
             failures.push(format!("{}: no error", sample.display()));
             continue;
         };
-        assert_eq!((error.class(), error.reason()), (Class::Usage, Reason::ConfigInvalid));
+        assert_eq!(
+            (error.class(), error.reason()),
+            (Class::Usage, Reason::ConfigInvalid)
+        );
         let actual = format!("{}\n{}\n", error.message(), error.causes().join("\n"));
         failures.extend(compare(&sample, &actual));
     }

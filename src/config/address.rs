@@ -129,7 +129,7 @@ fn parse_port(text: &str) -> std::result::Result<u16, String> {
     }
 }
 
-/// An IPv6 address in its canonical spelling (RFC 5952), as `ssh-keyscan` and known_hosts files have it.
+/// An IPv6 address in its canonical spelling (RFC 5952), as `ssh-keyscan` and `known_hosts` files have it.
 fn parse_v6(text: &str) -> std::result::Result<String, String> {
     let (address, scope) = match text.split_once('%') {
         Some((address, scope)) => (address, Some(scope)),

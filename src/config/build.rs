@@ -13,7 +13,7 @@ use super::model::{
 use super::problems::Problems;
 use super::yaml::Node;
 
-/// The known_hosts file of a provider that has none because all its hosts are local: OpenSSH's global one.
+/// The `known_hosts` file of a provider that has none because all its hosts are local: OpenSSH's global one.
 pub(crate) const UNUSED_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
 
 /// An entry that belongs to the operator alone.
@@ -63,7 +63,10 @@ impl Builder<'_> {
         let Some(name) = name else { return };
         match seen.iter().find(|(earlier, _)| earlier == name) {
             Some((_, line)) => {
-                let what = format!("the name {name:?} is taken by the one on line {line}");
+                let what = format!(
+                    "the name {name:?} is taken by the one on {}",
+                    self.problems.place(*line)
+                );
                 fields.refuse("name", &what, self.problems);
             }
             None => seen.push((name.to_string(), fields.line_of("name"))),
@@ -80,8 +83,8 @@ impl Builder<'_> {
             let matches = kind.as_deref() == Some(block);
             if let (Some(kind), false) = (&kind, matches) {
                 let what = format!(
-                    "this block doesn't match `type: {kind}`, which is on line {}",
-                    fields.line_of("type")
+                    "this block doesn't match `type: {kind}` on {}",
+                    self.problems.place(fields.line_of("type"))
                 );
                 fields.refuse(block, &what, self.problems);
             }

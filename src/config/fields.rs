@@ -47,7 +47,7 @@ pub(crate) fn mapping<'t>(
         return None;
     };
     for flaw in &mapping.flaws {
-        problems.add(flaw.line, &join(path, &shown_key(&flaw.key)), &flaw.what);
+        problems.add_flaw(flaw, &join(path, &shown_key(&flaw.key)));
     }
     Some(mapping)
 }

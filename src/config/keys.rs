@@ -6,6 +6,8 @@ use super::rules::{self, Rule};
 pub(crate) struct Table {
     /// What it is, for "… belongs to …".
     pub(crate) what: &'static str,
+    /// Its name in the JSON schema.
+    pub(crate) id: &'static str,
     pub(crate) keys: &'static [Key],
     /// Names that people write here by mistake, and what to write instead.
     pub(crate) mistakes: &'static [(&'static str, &'static str)],
@@ -94,6 +96,7 @@ const ALL_TYPES: &[&str] = &["kvm", "kvm2", "gcp", "kubernetes"];
 /// The document, when it is a mapping.
 pub(crate) static ROOT: Table = Table {
     what: "the document",
+    id: "document",
     keys: &[key(
         "providers",
         List(&ENTRY),
@@ -106,6 +109,7 @@ pub(crate) static ROOT: Table = Table {
 /// One provider entry.
 pub(crate) static ENTRY: Table = Table {
     what: "a provider entry",
+    id: "entry",
     keys: &[
         key(
             "name",
@@ -141,6 +145,7 @@ pub(crate) static ENTRY: Table = Table {
 /// The `kvm` or `kvm2` block.
 pub(crate) static BLOCK: Table = Table {
     what: "the kvm block",
+    id: "block",
     keys: &[
         key(
             "sshKeyFile",
@@ -221,6 +226,7 @@ pub(crate) static BLOCK: Table = Table {
 /// One image.
 pub(crate) static IMAGE: Table = Table {
     what: "an image (`images.*`)",
+    id: "image",
     keys: &[
         key(
             "url",
@@ -269,6 +275,7 @@ pub(crate) static IMAGE: Table = Table {
 /// One machine type.
 pub(crate) static MACHINE_TYPE: Table = Table {
     what: "a machine type (`machineTypes.*`)",
+    id: "machineType",
     keys: &[
         key(
             "vcpus",
@@ -292,6 +299,7 @@ pub(crate) static MACHINE_TYPE: Table = Table {
 /// One host.
 pub(crate) static HOST: Table = Table {
     what: "a host (`hosts[]`)",
+    id: "host",
     keys: &[
         key(
             "name",

@@ -9,10 +9,13 @@ mod build;
 mod discover;
 mod expand;
 mod fields;
+mod init;
 mod keys;
 mod model;
 mod problems;
 mod rules;
+mod schema;
+mod view;
 mod wrap;
 mod yaml;
 
@@ -23,16 +26,19 @@ pub use address::HostSpec;
 pub use build::Skipped;
 pub use discover::discover;
 pub use expand::{Env, process_env};
+pub use init::init;
 pub use model::{
     Address, Firmware, Host, HostKeyPolicy, Image, ImageFormat, KeySource, MachineType, Nic,
     Provider, ProviderKind, Reach, SshAuth, SshTarget, VirtType,
 };
+pub use schema::schema;
+pub use view::{view, view_yaml};
 
 use crate::error::{Error, Reason, Result};
 use build::Builder;
 use problems::Problems;
 
-/// Largest file read, in bytes: a ConfigMap can't be larger.
+/// Largest file read, in bytes: a `ConfigMap` can't be larger.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A configuration file, validated.
@@ -67,8 +73,8 @@ pub fn load(path: &Path, env: Env<'_>) -> Result<Config> {
     match std::str::from_utf8(&bytes) {
         Ok(text) => parse(text, path, env),
         Err(error) => {
-            let good = &bytes[..error.valid_up_to()];
-            let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+            let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            let line = 1 + good.matches('\n').count();
             let mut problems = Problems::new(path);
             problems.add(line, "", "not UTF-8 text");
             Err(problems.into_error())

@@ -108,7 +108,7 @@ impl ImageFormat {
 pub enum Firmware {
     /// UEFI, secure boot off.
     Uefi,
-    /// SeaBIOS.
+    /// `SeaBIOS`.
     Bios,
 }
 

@@ -1,7 +1,9 @@
 //! Everything that is wrong with a file, collected with its place, and told in one error.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use super::yaml::Flaw;
 use crate::error::{Error, Reason};
 
 /// How the lines of a text relate to the lines of the file it stands in.
@@ -18,6 +20,8 @@ pub(crate) struct Problems {
     file: String,
     lines: Lines,
     list: Vec<(usize, String)>,
+    /// Flaws reported already: a merged mapping brings its own along to each place.
+    flaws: HashSet<(usize, String)>,
 }
 
 impl Problems {
@@ -27,6 +31,7 @@ impl Problems {
             file: file.display().to_string(),
             lines: Lines::After(0),
             list: Vec::new(),
+            flaws: HashSet::new(),
         }
     }
 
@@ -43,6 +48,25 @@ impl Problems {
             format!("{path}: ")
         };
         self.push(line, "", &format!("{path}{what}"));
+    }
+
+    /// Adds a flaw of the mapping at `path`, unless another place has it already.
+    pub(crate) fn add_flaw(&mut self, flaw: &Flaw, path: &str) {
+        let what = match flaw.first {
+            Some(first) => format!("{}; it is on {} already", flaw.what, self.place(first)),
+            None => flaw.what.clone(),
+        };
+        if self.flaws.insert((flaw.line, flaw.key.clone())) {
+            self.add(flaw.line, path, &what);
+        }
+    }
+
+    /// A line of the text, for a message about another one.
+    pub(crate) fn place(&self, line: usize) -> String {
+        match &self.lines {
+            Lines::After(before) => format!("line {}", before + line),
+            Lines::Inside { key, .. } => format!("line {line} of data.{key}"),
+        }
     }
 
     /// Adds a problem of YAML's syntax, with its column (from 1).

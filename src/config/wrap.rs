@@ -1,4 +1,4 @@
-//! Finding the list of provider entries in a file: bare, under `providers:`, or inside a Kubernetes ConfigMap.
+//! Finding the list of provider entries in a file: bare, under `providers:`, or inside a Kubernetes `ConfigMap`.
 
 use super::fields::Fields;
 use super::keys;
@@ -41,7 +41,7 @@ pub(crate) fn find(text: &str, problems: &mut Problems) -> Option<Found> {
                 line: node.line,
                 node,
             }),
-            Some(_) => object(&node, text, &mut candidates, &mut kinds, problems),
+            Some(_) => object(&node, &mut candidates, &mut kinds, problems),
         }
     }
     let mut candidates = candidates.into_iter();
@@ -113,10 +113,9 @@ fn kubernetes_kind(node: &Node) -> Option<&str> {
         .map(|scalar| scalar.text.as_str())
 }
 
-/// Looks into a Kubernetes object: a ConfigMap's data, the items of a List.
+/// Looks into a Kubernetes object: a `ConfigMap`'s data, the items of a List.
 fn object(
     node: &Node,
-    text: &str,
     candidates: &mut Vec<Candidate>,
     kinds: &mut Vec<String>,
     problems: &mut Problems,
@@ -132,7 +131,7 @@ fn object(
             _,
         ) => {
             for item in items {
-                object(item, text, candidates, kinds, problems);
+                object(item, candidates, kinds, problems);
             }
         }
         (
@@ -144,7 +143,7 @@ fn object(
                 ..
             }),
         ) => {
-            config_map(data, *line, text, candidates, problems);
+            config_map(data, *line, candidates, problems);
         }
         _ => kinds.push(if kind.is_empty() {
             "an item without a kind".to_string()
@@ -154,28 +153,27 @@ fn object(
     }
 }
 
-/// Finds the keys of a ConfigMap's data whose text is a document with provider entries.
+/// Finds the keys of a `ConfigMap`'s data whose text is a document with provider entries.
 fn config_map(
     data: &Mapping,
     line: usize,
-    text: &str,
     candidates: &mut Vec<Candidate>,
     problems: &mut Problems,
 ) {
     let before = candidates.len();
-    let mut broken: Vec<(&str, Lines, SyntaxError)> = Vec::new();
+    let mut broken = Vec::new();
     for entry in &data.entries {
         let Some(scalar) = entry.value.scalar() else {
             continue;
         };
-        let lines = if scalar.literal {
-            Lines::After(literal_start(text, entry.value.line))
-        } else {
-            Lines::Inside {
-                line: entry.value.line,
-                key: entry.key.text.clone(),
-            }
+        let key = entry.key.text.clone();
+        let inside = Lines::Inside {
+            line: entry.value.line,
+            key,
         };
+        let (lines, columns) = scalar.literal.map_or((inside, 0), |offset| {
+            (Lines::After(offset.lines), offset.columns)
+        });
         match yaml::parse(&scalar.text) {
             Ok(documents) => {
                 candidates.extend(documents.into_iter().filter(holds_entries).map(|node| {
@@ -184,61 +182,50 @@ fn config_map(
                         line: entry.line,
                         node,
                     }
-                }))
+                }));
             }
-            Err(error) => broken.push((&scalar.text, lines, error)),
+            Err(SyntaxError { line, column, what }) => {
+                let error = SyntaxError {
+                    line,
+                    column: column + columns,
+                    what,
+                };
+                broken.push((entry.key.text.as_str(), scalar.text.as_str(), lines, error));
+            }
         }
     }
     let found = candidates.len() > before;
-    let any = !broken.is_empty();
-    for (inner, lines, error) in broken {
-        // Beside a good document, a squid.conf may be what it likes; a providers list that broke may not.
-        if found && !inner.lines().any(|line| line.starts_with("providers:")) {
-            continue;
-        }
-        let column = error.column + indentation(text, &lines);
-        problems.enter(lines);
-        problems.add_syntax(error.line, column, &error.what);
-    }
-    problems.enter(Lines::After(0));
-    if !found && !any {
+    // Other keys may hold what they like, a squid.conf say; a providers list that broke may not.
+    broken.retain(|(key, text, ..)| meant_as_entries(key, text, found));
+    if !found && broken.is_empty() {
         let keys: Vec<&str> = data
             .entries
             .iter()
             .map(|entry| entry.key.text.as_str())
             .collect();
         let what = format!(
-            "none of the ConfigMap's keys holds provider entries (it has {})",
+            "none of its keys holds provider entries: {}",
             keys.join(", ")
         );
         problems.add(line, "data", &what);
     }
+    for (_, _, lines, error) in broken {
+        problems.enter(lines);
+        problems.add_syntax(error.line, error.column, &error.what);
+    }
+    problems.enter(Lines::After(0));
 }
 
-/// How many lines of the file are before the content of the literal block that the parser places at `line`.
-fn literal_start(text: &str, line: usize) -> usize {
-    // The parser's mark is on the line of the `|`.
-    debug_assert!(
-        text.lines()
-            .nth(line - 1)
-            .is_some_and(|header| header.contains('|'))
-    );
-    line
+/// Whether text that isn't YAML was meant to be provider entries; `found` if other text of the same map is.
+fn meant_as_entries(key: &str, text: &str, found: bool) -> bool {
+    let named = [".yaml", ".yml", ".json"]
+        .iter()
+        .any(|end| key.ends_with(end))
+        || key.contains("providers");
+    text.lines().any(|line| line.starts_with("providers:")) || (named && !found)
 }
 
-/// The indentation of a literal block in the file, for columns.
-fn indentation(text: &str, lines: &Lines) -> usize {
-    let Lines::After(before) = lines else {
-        return 0;
-    };
-    let first = text
-        .lines()
-        .skip(*before)
-        .find(|line| !line.trim().is_empty());
-    first.map_or(0, |line| line.len() - line.trim_start_matches(' ').len())
-}
-
-/// Whether a document in a ConfigMap is meant to be ours: a mapping with `providers`, or a list of things with types.
+/// Whether a document in a `ConfigMap` is meant to be ours: a mapping with `providers`, or a list of things with types.
 fn holds_entries(node: &Node) -> bool {
     match &node.value {
         Value::Mapping(mapping) => mapping.get("providers").is_some(),
