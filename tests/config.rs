@@ -94,3 +94,36 @@ fn invalid_files_give_exactly_the_expected_errors() {
     }
     report(&failures);
 }
+
+#[test]
+fn valid_files_mean_what_is_expected_and_print_back_to_the_same() {
+    let mut failures = Vec::new();
+    for sample in samples("valid") {
+        let name = sample.display();
+        let config = match parse(&sample) {
+            Ok(config) => config,
+            Err(error) => {
+                failures.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        let printed = config::view_yaml(&config.providers).unwrap();
+        let skipped: String = config
+            .skipped
+            .iter()
+            .map(|entry| format!("# skipped: {entry:?}\n"))
+            .collect();
+        failures.extend(compare(&sample, &format!("{skipped}{printed}")));
+        if config.providers.is_empty() {
+            continue;
+        }
+        // Elsewhere, and without an environment: what is printed must depend on neither.
+        let again = config::parse(&printed, Path::new("/elsewhere/x.yaml"), &|_| None);
+        match again {
+            Ok(again) if again.providers == config.providers => {}
+            Ok(_) => failures.push(format!("{name}: prints to something else:\n{printed}")),
+            Err(error) => failures.push(format!("{name}: prints to an error: {error}\n{printed}")),
+        }
+    }
+    report(&failures);
+}

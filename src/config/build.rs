@@ -75,27 +75,29 @@ impl Builder<'_> {
 
     fn entry(&mut self, fields: &Fields<'_>, name: Option<String>) -> Option<Provider> {
         let kind = fields.text("type", self.problems);
-        let mut built = None;
-        for block in OUR_TYPES {
-            let Some((node, path)) = fields.inner(block) else {
-                continue;
-            };
-            let matches = kind.as_deref() == Some(block);
-            if let (Some(kind), false) = (&kind, matches) {
-                let what = format!(
-                    "this block doesn't match `type: {kind}` on {}",
-                    self.problems.place(fields.line_of("type"))
-                );
-                fields.refuse(block, &what, self.problems);
-            }
-            let provider = self.block(node, &path);
-            built = if matches { provider } else { built };
+        let wanted = OUR_TYPES.iter().find(|ours| kind.as_deref() == Some(ours));
+        let present: Vec<&str> = OUR_TYPES
+            .iter()
+            .copied()
+            .filter(|name| fields.has(name))
+            .collect();
+        if let (Some(wanted), []) = (wanted, present.as_slice()) {
+            fields.require(wanted, &format!(" with `type: {wanted}`"), self.problems);
         }
-        match kind.as_deref() {
-            Some("kvm") => fields.require("kvm", " with `type: kvm`", self.problems),
-            Some("kvm2") => fields.require("kvm2", " with `type: kvm2`", self.problems),
-            _ => {}
+        for block in present
+            .iter()
+            .filter(|block| wanted.is_some_and(|wanted| wanted != *block))
+        {
+            let place = self.problems.place(fields.line_of("type"));
+            let what = format!("this block doesn't match the entry's `type` on {place}");
+            fields.refuse(block, &what, self.problems);
         }
+        // Without the block that `type` asks for, the one that is there is what was meant.
+        let block = wanted
+            .filter(|wanted| present.contains(wanted))
+            .or(present.first())?;
+        let (node, path) = fields.inner(block)?;
+        let built = self.block(node, &path);
         let kind = if kind?.as_str() == "kvm2" {
             ProviderKind::Kvm2
         } else {
@@ -140,8 +142,9 @@ impl Builder<'_> {
     fn auth(&mut self, fields: &Fields<'_>, ssh: bool) -> Option<SshAuth> {
         let key_file = self.file(fields, "sshKeyFile");
         let known_hosts = self.file(fields, "knownHostsFile");
-        let agent = fields.boolean("sshAgent", self.problems)?;
-        let ignore = fields.boolean("insecureIgnoreHostKey", self.problems)?;
+        let agent = fields.boolean("sshAgent", self.problems);
+        let ignore = fields.boolean("insecureIgnoreHostKey", self.problems);
+        let (agent, ignore) = (agent?, ignore?);
         if agent && fields.has("sshKeyFile") {
             fields.refuse(
                 "sshAgent",

@@ -91,7 +91,7 @@ pub(crate) fn named<'t>(
             }
             _ => Err(quote_it(key, entry.key.kind())),
         };
-        if let Err(what) = name {
+        if let (Err(what), false) = (name, mapping.has_odd_key(entry)) {
             problems.add(entry.line, &path, &what);
         }
         found.push((key.as_str(), path, &entry.value));
@@ -117,11 +117,8 @@ impl<'t> Fields<'t> {
         };
         for entry in &mapping.entries {
             let name = entry.key.text.as_str();
-            // A key that is no text was reported as a flaw.
-            if table.key(name).is_some()
-                || name == "?"
-                || (path.is_empty() && name.starts_with("x-"))
-            {
+            let allowed = path.is_empty() && name.starts_with("x-");
+            if table.key(name).is_some() || allowed || mapping.has_odd_key(entry) {
                 continue;
             }
             let (what, meant) = table.explain_unknown(name);
@@ -294,15 +291,17 @@ fn shown(node: &Node) -> String {
     }
 }
 
+/// What to say of a scalar that isn't text to YAML.
 fn quote_it(text: &str, kind: ScalarKind) -> String {
-    let short: String = text.chars().take(60).collect();
-    match kind {
-        ScalarKind::Null => NO_VALUE.to_string(),
-        ScalarKind::Number => {
-            format!("{short} is a number to YAML, and text is due: quote it, \"{short}\"")
-        }
-        _ => format!("{short} is a boolean to YAML, and text is due: quote it, \"{short}\""),
+    let what = match kind {
+        ScalarKind::Null => return NO_VALUE.to_string(),
+        ScalarKind::Number => "a number",
+        _ => "a boolean",
+    };
+    if text.len() > 20 {
+        return format!("is {what} to YAML, and text is due: quote it");
     }
+    format!("{text} is {what} to YAML, and text is due: quote it, \"{text}\"")
 }
 
 fn text_of<'t>(entry: &'t Entry, key: &Key) -> Result<&'t str, String> {
@@ -317,6 +316,7 @@ fn text_of<'t>(entry: &'t Entry, key: &Key) -> Result<&'t str, String> {
                 .to_string(),
         ),
         ScalarKind::Null => Err(NO_VALUE.to_string()),
+        _ if matches!(key.kind, Kind::Choice(_)) => Ok(&scalar.text),
         _ if secret => Err(format!(
             "must be text, found {}: quote it",
             entry.value.describe()

@@ -10,8 +10,11 @@ pub(crate) struct Table {
     pub(crate) id: &'static str,
     pub(crate) keys: &'static [Key],
     /// Names that people write here by mistake, and what to write instead.
-    pub(crate) mistakes: &'static [(&'static str, &'static str)],
+    pub(crate) mistakes: &'static [Mistake],
 }
+
+/// A name that people write by mistake, what to say about it, and the key that was meant.
+pub(crate) type Mistake = (&'static str, &'static str, Option<&'static str>);
 
 /// One key of a [`Table`].
 pub(crate) struct Key {
@@ -103,7 +106,7 @@ pub(crate) static ROOT: Table = Table {
         Required,
         "The provider entries, in the operator's own format.",
     )],
-    mistakes: &[("provider", "unknown key; the list is called `providers`")],
+    mistakes: &[],
 };
 
 /// One provider entry.
@@ -137,8 +140,12 @@ pub(crate) static ENTRY: Table = Table {
         ),
     ],
     mistakes: &[
-        ("gcp", "this block doesn't match the entry's `type`"),
-        ("kubernetes", "this block doesn't match the entry's `type`"),
+        ("gcp", "this block doesn't match the entry's `type`", None),
+        (
+            "kubernetes",
+            "this block doesn't match the entry's `type`",
+            None,
+        ),
     ],
 };
 
@@ -374,10 +381,19 @@ pub(crate) static HOST: Table = Table {
         (
             "port",
             "unknown key; the port goes into `address`, as host:port",
+            None,
         ),
-        ("host", "unknown key (did you mean `address`?)"),
-        ("hostname", "unknown key (did you mean `address`?)"),
-        ("zone", "unknown key (did you mean `name`?)"),
+        (
+            "host",
+            "unknown key (did you mean `address`?)",
+            Some("address"),
+        ),
+        (
+            "hostname",
+            "unknown key (did you mean `address`?)",
+            Some("address"),
+        ),
+        ("zone", "unknown key (did you mean `name`?)", Some("name")),
     ],
 };
 
@@ -392,8 +408,8 @@ impl Table {
 
     /// Why `name` is no key here, and the key that was probably meant.
     pub(crate) fn explain_unknown(&self, name: &str) -> (String, Option<&'static str>) {
-        if let Some((_, what)) = self.mistakes.iter().find(|(mistake, _)| *mistake == name) {
-            return ((*what).to_string(), None);
+        if let Some((_, what, meant)) = self.mistakes.iter().find(|mistake| mistake.0 == name) {
+            return ((*what).to_string(), *meant);
         }
         if let Some(table) = TABLES.iter().find(|table| table.key(name).is_some()) {
             return (

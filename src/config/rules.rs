@@ -211,7 +211,7 @@ fn url(text: &str) -> Result<String, String> {
     ordinary(text)?;
     // An URL may hold a password, which an error must not show.
     let shown = if text.contains('@') {
-        "the URL".to_string()
+        "the URL (not shown, as it may hold a password)".to_string()
     } else {
         quoted(text)
     };
@@ -230,7 +230,7 @@ fn url(text: &str) -> Result<String, String> {
     }
     match Url::parse(text) {
         Ok(_) => Ok(text.to_string()),
-        Err(error) => Err(format!("{shown} is no URL: {error}")),
+        Err(error) => Err(format!("{shown} is not valid: {error}")),
     }
 }
 

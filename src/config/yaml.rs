@@ -170,6 +170,12 @@ impl Node {
 }
 
 impl Mapping {
+    /// Whether the entry's key is a list or a mapping, which was noted as a flaw.
+    pub(crate) fn has_odd_key(&self, entry: &Entry) -> bool {
+        let odd = |flaw: &Flaw| flaw.line == entry.line && flaw.key == entry.key.text;
+        entry.key.text == "?" && self.flaws.iter().any(odd)
+    }
+
     /// The entry of that key.
     pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.key.text == key)

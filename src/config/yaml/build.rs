@@ -202,15 +202,14 @@ impl Builder {
             }) => match key.take() {
                 None => *key = Some(as_key(node, mapping)),
                 Some((name, line)) if name.plain && name.text == "<<" => {
-                    if merges.is_empty() {
-                        merges.push((line, node));
-                    } else {
+                    if !merges.is_empty() {
                         mapping.flaws.push(flaw(
                             line,
                             "<<",
                             "duplicate key; merge several mappings as `<<: [*a, *b]`",
                         ));
                     }
+                    merges.push((line, node));
                 }
                 Some((name, line)) => add(mapping, name, line, node),
             },
