@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use egressctl::config::{self, Config};
 use egressctl::error::{Class, Reason};
+use serde_json::Value;
 
 /// The environment of every sample.
 fn env(name: &str) -> Option<OsString> {
@@ -126,4 +127,84 @@ fn valid_files_mean_what_is_expected_and_print_back_to_the_same() {
         }
     }
     report(&failures);
+}
+
+#[test]
+fn the_examples_are_valid() {
+    let env = |name: &str| match name {
+        "CREDENTIALS_DIRECTORY" => Some("/run/credentials/egressctl.service".into()),
+        other => env(other),
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root().join("examples/providers")).unwrap() {
+        let path = entry.unwrap().path();
+        let config = config::load(&path, &env).unwrap_or_else(|error| panic!("{error}"));
+        config.provider(None).unwrap();
+        names.push(path.file_name().unwrap().to_string_lossy().into_owned());
+    }
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "minimal.yaml",
+            "operator-configmap.yaml",
+            "several-hosts.yaml"
+        ]
+    );
+}
+
+/// Whether the schema knows every key of the value, and has every key it requires there.
+fn check_keys(schema: &Value, at: &Value, value: &Value, path: &str) {
+    let at = match at["$ref"].as_str() {
+        Some(name) => schema.pointer(name.trim_start_matches('#')).unwrap(),
+        None => at,
+    };
+    let at = if at["properties"].is_object() || at["then"] != true {
+        at
+    } else {
+        &at["else"]
+    };
+    match value {
+        Value::Object(object) => {
+            for required in at["required"].as_array().into_iter().flatten() {
+                assert!(
+                    object.contains_key(required.as_str().unwrap()),
+                    "{path}: no {required}"
+                );
+            }
+            for (key, value) in object {
+                let path = format!("{path}.{key}");
+                let of_key = at["properties"]
+                    .get(key)
+                    .or_else(|| at.get("additionalProperties"));
+                let of_key = of_key.filter(|found| found.is_object());
+                check_keys(
+                    schema,
+                    of_key.unwrap_or_else(|| panic!("{path}: unknown")),
+                    value,
+                    &path,
+                );
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                check_keys(schema, &at["items"], item, &format!("{path}[]"));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_schema_knows_what_the_samples_print() {
+    let schema = config::schema();
+    for sample in samples("valid") {
+        let printed = config::view(&parse(&sample).unwrap().providers);
+        check_keys(
+            &schema,
+            &schema["oneOf"][1],
+            &printed,
+            &sample.display().to_string(),
+        );
+    }
 }

@@ -19,6 +19,9 @@ mod view;
 mod wrap;
 mod yaml;
 
+#[cfg(test)]
+mod tests;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
