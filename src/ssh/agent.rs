@@ -1,0 +1,239 @@
+//! The SSH agent (draft-ietf-sshm-ssh-agent): its list of keys, and a guard for signing with it.
+//!
+//! libssh2 waits for an agent without any limit, and spins for ever when the agent goes away in the
+//! middle of an answer. So it gets to talk to [`AgentGuard`] only, which always answers in time.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::private_dir::PrivateDir;
+use super::session::{Deadline, timespec};
+use super::wire::Reader;
+use crate::error::{Error, Reason, Result};
+
+const FAILURE: u8 = 5;
+const REQUEST_IDENTITIES: u8 = 11;
+const IDENTITIES_ANSWER: u8 = 12;
+
+/// The longest message taken from an agent, in bytes (OpenSSH's own limit).
+const MAX_MESSAGE: usize = 256 * 1024;
+
+/// A key that the agent holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The public key.
+    pub(super) blob: Vec<u8>,
+    /// What its owner calls it.
+    pub(super) comment: String,
+}
+
+/// Where the user's agent listens, if there is one.
+pub(super) fn socket() -> Option<PathBuf> {
+    let path = std::env::var_os("SSH_AUTH_SOCK")?;
+    (!path.is_empty()).then(|| PathBuf::from(path))
+}
+
+/// The keys that the agent holds, each once, in its own order.
+pub(super) fn list(socket: &Path, deadline: &Deadline) -> Result<Vec<Identity>> {
+    let unavailable = |cause: &dyn std::fmt::Display| {
+        Error::transient(
+            Reason::CredentialsUnavailable,
+            format!("the SSH agent at {} doesn't answer", socket.display()),
+        )
+        .because(cause)
+        .hint("ssh-add -l shows what the agent says")
+    };
+    let answer = exchange(socket, &[REQUEST_IDENTITIES], deadline);
+    deadline.cancel().check()?;
+    let answer = answer.map_err(|cause| unavailable(&cause))?;
+    identities(&answer).ok_or_else(|| unavailable(&"it sent no list of keys"))
+}
+
+fn identities(answer: &[u8]) -> Option<Vec<Identity>> {
+    let mut reader = Reader::new(answer);
+    if reader.bytes(1)? != [IDENTITIES_ANSWER] {
+        return None;
+    }
+    let count = reader.u32()?;
+    let mut found: Vec<Identity> = Vec::new();
+    for _ in 0..count {
+        let blob = reader.string()?.to_vec();
+        let comment = String::from_utf8_lossy(reader.string()?).into_owned();
+        if found.iter().all(|identity| identity.blob != blob) {
+            found.push(Identity { blob, comment });
+        }
+    }
+    reader.is_empty().then_some(found)
+}
+
+/// Sends the agent one request and reads the answer, within the deadline.
+fn exchange(socket: &Path, request: &[u8], deadline: &Deadline) -> std::io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket)?;
+    let other = stream.try_clone()?;
+    let _guard = deadline.cancel().on_cancel(Box::new(move || {
+        // It fails only where the agent was faster.
+        let _ = other.shutdown(Shutdown::Both);
+    }));
+    let left = deadline.left().max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left))?;
+    stream.set_write_timeout(Some(left))?;
+    write_message(&mut stream, request)?;
+    read_message(&mut stream)
+}
+
+fn write_message(stream: &mut UnixStream, body: &[u8]) -> std::io::Result<()> {
+    let length = u32::try_from(body.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), body].concat())
+}
+
+fn read_message(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = usize::try_from(u32::from_be_bytes(length)).map_err(std::io::Error::other)?;
+    if length == 0 || length > MAX_MESSAGE {
+        return Err(std::io::Error::other("message of impossible length"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+/// Stands between libssh2 and the agent, and answers "failure" where the agent doesn't in time.
+pub(super) struct AgentGuard {
+    dir: PrivateDir,
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentGuard {
+    /// Listens on a private socket and passes requests on to the agent until dropped.
+    pub(super) fn start(agent: &Path, deadline: &Deadline) -> Result<Self> {
+        let failed = |cause: std::io::Error| {
+            Error::transient(Reason::LocalIo, "can't pass requests on to the SSH agent")
+                .because(cause)
+        };
+        let dir = PrivateDir::new()?;
+        let listener = UnixListener::bind(dir.socket_path()).map_err(failed)?;
+        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        let (agent, deadline) = (agent.to_owned(), deadline.clone());
+        let thread = std::thread::Builder::new()
+            .name("ssh-agent".into())
+            .spawn(move || serve(&listener, &stopped, &agent, &deadline))
+            .map_err(failed)?;
+        Ok(AgentGuard {
+            dir,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The socket for libssh2 to connect to.
+    pub(super) fn socket_path(&self) -> &Path {
+        self.dir.socket_path()
+    }
+}
+
+impl Drop for AgentGuard {
+    fn drop(&mut self) {
+        // Both fail only where the thread has ended already.
+        let _ = self.stop.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &UnixListener, stopped: &UnixStream, agent: &Path, deadline: &Deadline) {
+    if !readable(listener, stopped) {
+        return;
+    }
+    let Ok((mut client, _)) = listener.accept() else {
+        return;
+    };
+    while readable(&client, stopped) {
+        let Ok(request) = read_message(&mut client) else {
+            return;
+        };
+        let answer = exchange(agent, &request, deadline).unwrap_or_else(|cause| {
+            log::debug!(target: super::LOG_TARGET, "SSH agent: {cause}");
+            vec![FAILURE]
+        });
+        if write_message(&mut client, &answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for one of the two; false when it is time to stop.
+fn readable(wanted: &impl std::os::fd::AsFd, stopped: &UnixStream) -> bool {
+    let mut fds = [
+        PollFd::new(wanted, PollFlags::IN),
+        PollFd::new(stopped, PollFlags::IN),
+    ];
+    let polled = poll(&mut fds, Some(&timespec(Duration::from_secs(3600))));
+    polled.is_ok() && fds[1].revents().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cancel::Cancel;
+
+    fn answer(keys: &[(&[u8], &str)]) -> Vec<u8> {
+        let string = |bytes: &[u8]| {
+            let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+            [&length[..], bytes].concat()
+        };
+        let mut answer = vec![IDENTITIES_ANSWER];
+        answer.extend(u32::try_from(keys.len()).unwrap().to_be_bytes());
+        for (blob, comment) in keys {
+            answer.extend(string(blob));
+            answer.extend(string(comment.as_bytes()));
+        }
+        answer
+    }
+
+    #[test]
+    fn a_list_names_each_key_once() {
+        let list = identities(&answer(&[(b"one", "a"), (b"two", "b"), (b"one", "again")])).unwrap();
+        let comments: Vec<&str> = list.iter().map(|key| key.comment.as_str()).collect();
+        assert_eq!(comments, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_damaged_list_is_refused() {
+        let good = answer(&[(b"one", "a")]);
+        assert_eq!(identities(&[FAILURE]), None);
+        assert_eq!(identities(&[]), None);
+        for length in 1..good.len() {
+            assert_eq!(identities(&good[..length]), None, "{length}");
+        }
+        assert_eq!(identities(&[&good[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn a_silent_agent_costs_no_more_than_the_deadline() {
+        let dir = PrivateDir::new().unwrap();
+        let _silent = UnixListener::bind(dir.socket_path()).unwrap();
+        let deadline = Deadline::new(Duration::from_millis(50), &Cancel::new());
+        let error = list(dir.socket_path(), &deadline).unwrap_err();
+        assert_eq!(error.reason(), Reason::CredentialsUnavailable);
+    }
+
+    #[test]
+    fn the_guard_answers_for_a_silent_agent() {
+        let dir = PrivateDir::new().unwrap();
+        let _silent = UnixListener::bind(dir.socket_path()).unwrap();
+        let deadline = Deadline::new(Duration::from_millis(50), &Cancel::new());
+        let guard = AgentGuard::start(dir.socket_path(), &deadline).unwrap();
+        let mut client = UnixStream::connect(guard.socket_path()).unwrap();
+        write_message(&mut client, &[REQUEST_IDENTITIES]).unwrap();
+        assert_eq!(read_message(&mut client).unwrap(), [FAILURE]);
+    }
+}

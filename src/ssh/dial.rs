@@ -1,0 +1,182 @@
+//! Dial: resolve, connect, handshake, host key, authenticate, each with its own kind of failure.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ssh2::ErrorCode;
+
+use super::auth::{self, Credential};
+use super::host_key::Verifier;
+use super::key::Prompt;
+use super::link::Link;
+use super::session::{CallError, Deadline, Transport, Wire};
+use super::tcp;
+use crate::cancel::Cancel;
+use crate::config::{SshAuth, SshTarget};
+use crate::error::{Error, Reason, Result};
+
+/// How often a handshake that broke off is tried again.
+const RETRIES: u32 = 3;
+
+/// The wait before the first retry; it doubles each time.
+const BACKOFF: Duration = Duration::from_millis(200);
+
+/// libssh2's errors for a connection that ended early: banner receive and send, socket send,
+/// disconnect, socket receive. sshd does that beyond `MaxStartups`.
+const BROKE_OFF: [i32; 5] = [-2, -3, -7, -13, -43];
+
+/// libssh2's `LIBSSH2_ERROR_KEX_FAILURE`: no algorithm in common.
+const KEX_FAILURE: i32 = -5;
+
+/// How a dial goes about it.
+pub struct DialOptions<'a> {
+    /// The time for all stages together, over all jump hosts; a passphrase prompt doesn't count.
+    pub dial_limit: Duration,
+    /// Asks for an encrypted key's passphrase; give it only when there is a terminal.
+    ///
+    /// Called once per dial: who dials many hosts remembers the answer.
+    pub prompt: Option<&'a Prompt<'a>>,
+}
+
+impl Default for DialOptions<'_> {
+    fn default() -> Self {
+        DialOptions {
+            dial_limit: Duration::from_secs(10),
+            prompt: None,
+        }
+    }
+}
+
+/// Connects to an SSH server, through its jump hosts, and logs in.
+///
+/// The key and `known_hosts` files are read anew. Errors name the stage by their [`Reason`], and
+/// carry `host_name`, the host's name in the configuration.
+pub fn dial(
+    host_name: &str,
+    target: &SshTarget,
+    auth: &SshAuth,
+    options: &DialOptions<'_>,
+    cancel: &Cancel,
+) -> Result<Link> {
+    let dialled = || {
+        let verifier = Verifier::load(&auth.host_keys)?;
+        let credential = Credential::load(&auth.key, options.prompt, cancel)?;
+        Dial {
+            host_name,
+            verifier,
+            credential,
+            deadline: Deadline::new(options.dial_limit, cancel),
+        }
+        .establish(target)
+    };
+    dialled().map_err(|error| error.on_host(host_name))
+}
+
+/// What all hops of one dial share.
+struct Dial<'a> {
+    host_name: &'a str,
+    verifier: Verifier,
+    credential: Credential,
+    deadline: Deadline,
+}
+
+impl Dial<'_> {
+    fn establish(&self, target: &SshTarget) -> Result<Link> {
+        let jump = match &target.jump {
+            None => None,
+            Some(jump) => Some(self.establish(jump).map_err(|error| {
+                error.while_doing(format!("going through jump host {}", jump.address))
+            })?),
+        };
+        let mut wire = self.handshake(target, jump.as_ref())?;
+        self.staged("host key", || {
+            self.verifier.verify(&wire.session, &target.address)
+        })?;
+        self.staged("authenticate", || {
+            auth::authenticate(&mut wire, target, &self.credential, &self.deadline)
+        })?;
+        Link::over_ssh(self.host_name, target, wire, jump)
+    }
+
+    /// Handshakes, again and again where the server broke off before it knew who we are.
+    fn handshake(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Wire> {
+        let mut backoff = BACKOFF;
+        for _ in 0..RETRIES {
+            let transport = self.connect(target, jump)?;
+            match self.staged("handshake", || self.try_handshake(target, transport)) {
+                Ok(wire) => return Ok(wire),
+                Err(error) if error.class() == crate::error::Class::Permanent => return Err(error),
+                Err(error) if error.reason() != Reason::HandshakeFailed => return Err(error),
+                Err(error) if self.deadline.left() <= backoff => return Err(error),
+                Err(_) => {
+                    self.deadline.cancel().wait(backoff + jitter(backoff));
+                    backoff *= 2;
+                }
+            }
+        }
+        let transport = self.connect(target, jump)?;
+        self.staged("handshake", || self.try_handshake(target, transport))
+    }
+
+    fn connect(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Transport> {
+        let address = &target.address;
+        if let Some(jump) = jump {
+            let stream = self.staged("jump", || {
+                self.deadline.check("going through the jump host")?;
+                jump.open_tcp(address, self.deadline.left())
+            })?;
+            return Ok(Transport::Jump(stream.into()));
+        }
+        let addresses = self.staged("resolve", || tcp::resolve(address, &self.deadline))?;
+        let stream = self.staged("connect", || {
+            tcp::connect(address, addresses, &self.deadline)
+        })?;
+        Ok(Transport::Tcp(stream.into()))
+    }
+
+    fn try_handshake(&self, target: &SshTarget, transport: Transport) -> Result<Wire> {
+        let address = &target.address;
+        let mut wire = Wire::new(transport)?;
+        self.verifier.prefer(&wire.session, address)?;
+        let stage = format!("shaking hands with {address}");
+        let failure = match wire.call(&self.deadline, &stage, ssh2::Session::handshake) {
+            Ok(()) => return Ok(wire),
+            Err(CallError::Stopped(error)) => return Err(error),
+            Err(CallError::Ssh(failure)) => failure,
+        };
+        let message = format!("the SSH handshake with {address} failed");
+        let broke_off = |code: &i32| failure.code() == ErrorCode::Session(*code);
+        Err(if broke_off(&KEX_FAILURE) {
+            Error::permanent(Reason::HandshakeFailed, message)
+                .because("it has no algorithm in common with egressctl")
+                .hint(format!("ssh -vv {} shows what the server offers", address.host))
+        } else if BROKE_OFF.iter().any(broke_off) {
+            Error::transient(Reason::HandshakeFailed, message)
+                .because(format!("it closed the connection ({})", failure.message()))
+                .hint("is that an SSH server? A busy one closes connections beyond its MaxStartups")
+        } else {
+            Error::transient(Reason::HandshakeFailed, message).because(failure.message())
+        })
+    }
+
+    /// Logs how long a stage took.
+    fn staged<T>(&self, stage: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let result = work();
+        log::debug!(
+            target: super::LOG_TARGET,
+            "host={} stage={stage} duration={:?}{}",
+            self.host_name,
+            started.elapsed(),
+            if result.is_ok() { "" } else { " failed" }
+        );
+        result
+    }
+}
+
+/// Up to that much more, so that many who were turned away together don't come back together.
+fn jitter(at_most: Duration) -> Duration {
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.subsec_nanos());
+    at_most.mul_f64(f64::from(nanos % 1000) / 1000.0)
+}

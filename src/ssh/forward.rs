@@ -1,0 +1,225 @@
+//! Why the way to a socket can't be opened, found out as far as the host tells.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::link::{Link, OPEN_LIMIT};
+use super::shared::ExecOutput;
+use super::wire::shell_quote;
+use crate::config::Address;
+use crate::error::{Error, Reason, Result};
+
+/// What the probe's answer begins with, to tell it from a login shell's own output.
+const MARK: &str = "egressctl-socket:";
+
+/// The error for a unix socket that the server wouldn't connect to.
+///
+/// sshd says "connect failed" for a missing socket, for one that may not be used, and (with
+/// `AllowTcpForwarding no`) for forwarding that is switched off: a probe on the host tells which.
+pub(super) fn refused(link: &Link, socket: &str, cause: &str) -> Error {
+    if !cause.contains("connect failed") {
+        return forwarding_refused(socket).because(cause);
+    }
+    let user = link.user().unwrap_or_default();
+    match probe(link, socket).as_deref() {
+        Some("missing") => missing(socket),
+        Some("denied") => denied(socket, user),
+        Some("silent") => silent(socket).because(cause),
+        Some("listening") => forwarding_refused(socket).because(cause),
+        _ => Error::transient(
+            Reason::ForwardingRefused,
+            format!("the host doesn't connect us to {socket}"),
+        )
+        .because(cause)
+        .hint(format!("either there is no such socket: ls -l {}", shell_quote(socket)))
+        .hint(FORWARDING_HINT),
+    }
+}
+
+const FORWARDING_HINT: &str = "sshd on the host must have AllowStreamLocalForwarding and \
+    AllowTcpForwarding set to yes or local, and no DisableForwarding (sshd -T shows them)";
+
+fn forwarding_refused(socket: &str) -> Error {
+    Error::permanent(
+        Reason::ForwardingRefused,
+        format!("sshd refuses to forward to the unix socket {socket}"),
+    )
+    .hint(FORWARDING_HINT)
+}
+
+fn missing(socket: &str) -> Error {
+    Error::transient(
+        Reason::SocketNotFound,
+        format!("there is no socket {socket} on the host"),
+    )
+    .hint("systemctl enable --now libvirtd.socket (or, with modular daemons, virtproxyd.socket)")
+}
+
+fn denied(socket: &str, user: &str) -> Error {
+    Error::permanent(
+        Reason::PermissionDenied,
+        format!("{user} may not use the socket {socket}"),
+    )
+    .hint(format!(
+        "usermod -aG libvirt {} (as root, on the host)",
+        shell_quote(user)
+    ))
+}
+
+fn silent(socket: &str) -> Error {
+    Error::transient(
+        Reason::LibvirtUnavailable,
+        format!("nobody listens on the socket {socket}"),
+    )
+    .hint("systemctl restart libvirtd.socket (or, with modular daemons, virtproxyd.socket)")
+}
+
+/// What the host says about the socket: missing, denied, silent or listening.
+fn probe(link: &Link, socket: &str) -> Option<String> {
+    let output = link.exec(&probe_command(socket), OPEN_LIMIT).ok()?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let answer = stdout.lines().find_map(|line| line.strip_prefix(MARK))?;
+    Some(answer.trim().to_owned())
+}
+
+/// A POSIX shell command; /proc/net/unix has flag 00010000 for sockets that listen.
+fn probe_command(socket: &str) -> String {
+    let path = Path::new(socket);
+    let base = path.file_name().unwrap_or_default().to_string_lossy();
+    let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy();
+    format!(
+        "s={}; d={}; if test -S \"$s\"; then \
+         if ! test -w \"$s\"; then echo {MARK}denied; \
+         elif ! test -r /proc/net/unix; then echo {MARK}unknown; \
+         elif grep ' 00010000 ' /proc/net/unix | grep -F -q {}; then echo {MARK}listening; \
+         else echo {MARK}silent; fi; \
+         elif test -d \"$d\" && ! test -x \"$d\"; then echo {MARK}denied; \
+         else echo {MARK}missing; fi",
+        shell_quote(socket),
+        shell_quote(&parent),
+        shell_quote(&format!("/{base}")),
+    )
+}
+
+/// The error for a socket of this machine.
+pub(super) fn local(socket: &str, cause: &std::io::Error) -> Error {
+    match cause.kind() {
+        ErrorKind::NotFound => missing(socket).because(cause),
+        ErrorKind::PermissionDenied => {
+            let user = std::env::var("USER").unwrap_or_else(|_| "$USER".into());
+            denied(socket, &user).because(cause)
+        }
+        _ => silent(socket).because(cause),
+    }
+}
+
+/// The error for a TCP connection that a jump host wouldn't make.
+pub(super) fn tcp_refused(jump: &str, address: &Address, cause: &str) -> Error {
+    if cause.contains("prohibited") {
+        return Error::permanent(
+            Reason::ForwardingRefused,
+            format!("jump host {jump} refuses to forward to {address}"),
+        )
+        .because(cause)
+        .hint("sshd on the jump host must have AllowTcpForwarding yes or local (and see PermitOpen)");
+    }
+    Error::transient(
+        Reason::ConnectFailed,
+        format!("jump host {jump} can't connect to {address}"),
+    )
+    .because(cause)
+    .hint(format!(
+        "on the jump host: nc -vz {} {}",
+        shell_quote(&address.host),
+        address.port
+    ))
+}
+
+/// Runs a probe on this machine, at most that long.
+pub(super) fn exec_here(command: &str, limit: Duration) -> Result<ExecOutput> {
+    let failed = |cause: std::io::Error| {
+        Error::transient(Reason::LocalIo, "can't run a command on this machine").because(cause)
+    };
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let mut pipe = child.stdout.take();
+    let (sender, output) = mpsc::channel();
+    // A thread, as the pipe may stay open in a grandchild for longer than the limit.
+    std::thread::spawn(move || {
+        let mut stdout = Vec::new();
+        if let Some(pipe) = &mut pipe {
+            // What came before a failure is better than nothing.
+            let _ = pipe.read_to_end(&mut stdout);
+        }
+        // Nobody listens any more once the limit has passed.
+        let _ = sender.send(stdout);
+    });
+    let end = Instant::now() + limit;
+    let stdout = output.recv_timeout(limit);
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(ExecOutput {
+                stdout: stdout.unwrap_or_default(),
+                exit_status: status.code(),
+            });
+        }
+        if Instant::now() >= end {
+            // It may have ended by itself meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::transient(
+                Reason::TimedOut,
+                format!("a command took longer than {limit:.0?}"),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the probe here, where the tests decide what it finds.
+    fn answer(socket: &Path) -> String {
+        let command = probe_command(&socket.display().to_string());
+        let output = exec_here(&command, Duration::from_secs(10)).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.trim().strip_prefix(MARK).unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_probe_tells_missing_silent_and_listening_sockets_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("it's a socket");
+        assert_eq!(answer(&path), "missing");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(answer(&path), "listening");
+        drop(listener);
+        assert_eq!(answer(&path), "silent");
+        assert_eq!(answer(&dir.path().join("none/s")), "missing");
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_ended() {
+        let started = Instant::now();
+        let error = exec_here("sleep 30", Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.reason(), Reason::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_command_here_has_output_and_status() {
+        let output = exec_here("echo out; echo err >&2; exit 3", Duration::from_secs(10)).unwrap();
+        assert_eq!(output.stdout, b"out\n");
+        assert_eq!(output.exit_status, Some(3));
+    }
+}

@@ -1,0 +1,199 @@
+//! Which host keys to ask for, and whether the one offered may be trusted.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use ssh2::{MethodType, Session};
+
+use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
+use super::wire;
+use crate::config::{Address, HostKeyPolicy};
+use crate::error::{Error, Reason, Result};
+
+/// Key types that libssh2 verifies itself, in the order we prefer without other knowledge, each with
+/// the algorithms that use it. Never certificates: libssh2 can't check those.
+const KEY_TYPES: [(&str, &[&str]); 5] = [
+    ("ssh-ed25519", &["ssh-ed25519"]),
+    ("ecdsa-sha2-nistp256", &["ecdsa-sha2-nistp256"]),
+    ("ecdsa-sha2-nistp384", &["ecdsa-sha2-nistp384"]),
+    ("ecdsa-sha2-nistp521", &["ecdsa-sha2-nistp521"]),
+    ("ssh-rsa", &["rsa-sha2-512", "rsa-sha2-256"]),
+];
+
+/// How the host's key is verified, with the `known_hosts` file as it is now.
+pub(super) enum Verifier {
+    /// By what this file says.
+    Known { file: PathBuf, hosts: KnownHosts },
+    /// Not at all, as configured.
+    Ignore,
+}
+
+impl Verifier {
+    /// Reads the `known_hosts` file, before the network is used.
+    pub(super) fn load(policy: &HostKeyPolicy) -> Result<Self> {
+        let file = match policy {
+            HostKeyPolicy::Ignore => return Ok(Verifier::Ignore),
+            HostKeyPolicy::KnownHosts(file) => file,
+        };
+        let bytes = std::fs::read(file).map_err(|cause| unreadable(file, &cause))?;
+        let hosts = KnownHosts::parse(&String::from_utf8_lossy(&bytes));
+        if !hosts.skipped_lines().is_empty() {
+            log::warn!(
+                target: super::LOG_TARGET,
+                "{}: unreadable lines skipped: {}",
+                file.display(),
+                line_list(hosts.skipped_lines())
+            );
+        }
+        Ok(Verifier::Known {
+            file: file.clone(),
+            hosts,
+        })
+    }
+
+    /// Asks for the key types known for the host first, so that the server doesn't offer another one.
+    pub(super) fn prefer(&self, session: &Session, address: &Address) -> Result<()> {
+        let known = match self {
+            Verifier::Ignore => Vec::new(),
+            Verifier::Known { hosts, .. } => hosts.known_types(&address.host, address.port),
+        };
+        session
+            .method_pref(MethodType::HostKey, &algorithms(&known))
+            .map_err(|cause| {
+                Error::permanent(Reason::HandshakeFailed, "can't set host key types").because(cause)
+            })
+    }
+
+    /// Refuses the key that the server proved to own unless the file says it is the host's.
+    pub(super) fn verify(&self, session: &Session, address: &Address) -> Result<()> {
+        let Some((blob, _)) = session.host_key() else {
+            return Err(Error::transient(
+                Reason::HandshakeFailed,
+                format!("{address} offered no host key"),
+            ));
+        };
+        match self {
+            Verifier::Ignore => {
+                log::warn!(
+                    target: super::LOG_TARGET,
+                    "host key of {address} not verified (insecureIgnoreHostKey): {}",
+                    wire::fingerprint(blob)
+                );
+                Ok(())
+            }
+            Verifier::Known { file, hosts } => judge(hosts, file, address, blob),
+        }
+    }
+}
+
+fn unreadable(file: &Path, cause: &std::io::Error) -> Error {
+    let path = wire::shell_quote(&file.display().to_string());
+    let error = Error::transient(
+        Reason::CredentialsUnavailable,
+        format!("known_hosts file {} can't be read", file.display()),
+    )
+    .because(cause);
+    match cause.kind() {
+        ErrorKind::NotFound => error.hint(format!("ssh-keyscan HOST >> {path}")),
+        _ => error.hint(format!("ls -l {path}")),
+    }
+}
+
+/// The algorithms to offer: those of the known types first, then the others.
+fn algorithms(known: &[String]) -> String {
+    let rank = |key_type: &str| known.iter().position(|known| known == key_type);
+    let mut types = KEY_TYPES;
+    types.sort_by_key(|(key_type, _)| rank(key_type).unwrap_or(usize::MAX));
+    types
+        .iter()
+        .flat_map(|(_, algorithms)| algorithms.iter().copied())
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+fn judge(hosts: &KnownHosts, file: &Path, address: &Address, blob: &[u8]) -> Result<()> {
+    let name = known_hosts::host_name(&address.host, address.port);
+    let key_type = wire::blob_type(blob).unwrap_or("unknown");
+    let offered = format!("{key_type} {}", wire::fingerprint(blob));
+    let file_name = file.display();
+    let error = match hosts.verdict(&address.host, address.port, blob) {
+        Verdict::Match => return Ok(()),
+        Verdict::Revoked { line } => {
+            return Err(Error::permanent(
+                Reason::HostKeyRevoked,
+                format!("the host key of {name} is revoked"),
+            )
+            .because(format!("it offered {offered}"))
+            .because(format!("line {line} of {file_name} marks that key @revoked"))
+            .hint("give the host a new key, or find out who answers at its address"));
+        }
+        Verdict::Unknown { known } if known.is_empty() => {
+            Error::permanent(Reason::HostKeyUnknown, format!("unknown host {name}"))
+                .because(format!("it offered {offered}"))
+                .because(format!("{file_name} has no key for it"))
+        }
+        Verdict::Unknown { known } => Error::permanent(
+            Reason::HostKeyUnknown,
+            format!("no {key_type} key is known for {name}"),
+        )
+        .because(format!("it offered {offered}"))
+        .because(format!("{file_name} has {}", key_list(&known))),
+        Verdict::OnlyCa { lines } => {
+            Error::permanent(Reason::HostKeyUnknown, format!("unknown host {name}"))
+                .because(format!("it offered {offered}"))
+                .because(format!(
+                    "{file_name} has only @cert-authority entries for it (line {}), which are not supported",
+                    line_list(&lines)
+                ))
+        }
+        Verdict::Mismatch { known } => {
+            return Err(Error::permanent(
+                Reason::HostKeyMismatch,
+                format!("the host key of {name} is not the known one: somebody may be listening in"),
+            )
+            .because(format!("it offered {offered}"))
+            .because(format!("{file_name} has {}", key_list(&known)))
+            .hint(format!(
+                "only if the host's key was changed on purpose: ssh-keygen -R {} -f {}",
+                wire::shell_quote(&name),
+                wire::shell_quote(&file_name.to_string())
+            ))
+            .hint(scan_hint(address, key_type, file)));
+        }
+    };
+    Err(error.hint(scan_hint(address, key_type, file)))
+}
+
+fn key_list(keys: &[KnownKey]) -> String {
+    keys.iter()
+        .map(|key| format!("{} {} (line {})", key.key_type, key.fingerprint, key.line))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn line_list(lines: &[usize]) -> String {
+    let lines: Vec<String> = lines.iter().map(usize::to_string).collect();
+    lines.join(", ")
+}
+
+/// The ssh-keyscan(1) line that adds the key, and how to be sure of it.
+fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
+    let short = match key_type {
+        "ssh-rsa" => "rsa",
+        ecdsa if ecdsa.starts_with("ecdsa-") => "ecdsa",
+        _ => "ed25519",
+    };
+    let port = match address.port {
+        22 => String::new(),
+        port => format!("-p {port} "),
+    };
+    format!(
+        "ssh-keyscan {port}-t {short} {} >> {} (compare its fingerprint with the host's \
+         `ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub` before you trust it)",
+        wire::shell_quote(&address.host),
+        wire::shell_quote(&file.display().to_string())
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The private key file: read at every dial, and judged before the network is used.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ssh2::{ErrorCode, Session};
+
+use super::wire::{self, Reader};
+use crate::error::{Error, Reason, Result};
+
+/// libssh2's `LIBSSH2_ERROR_FILE`: the key can't be parsed, or not with that passphrase.
+const ERROR_FILE: i32 = -16;
+
+/// How often a passphrase is asked for.
+const PROMPTS: u32 = 3;
+
+/// How a passphrase is asked for: gets the prompt, returns the answer, or none when given up.
+pub type Prompt<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
+
+/// A private key ready to sign with. Has no `Debug` on purpose.
+pub(super) struct PrivateKey {
+    /// The file's text, in one of the formats that libssh2 reads.
+    pub(super) text: String,
+    /// What decrypts it.
+    pub(super) passphrase: Option<String>,
+}
+
+/// A key file as it is, perhaps still encrypted. Has no `Debug` on purpose.
+pub(super) struct KeyFile {
+    path: PathBuf,
+    text: String,
+    /// Whether it takes a passphrase.
+    pub(super) encrypted: bool,
+    /// Its public key, where the file or `KEY.pub` beside it tells.
+    pub(super) public: Option<Vec<u8>>,
+}
+
+/// What the file's first lines say it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Private {
+        encrypted: bool,
+        public: Option<Vec<u8>>,
+    },
+    Public,
+    Unsupported(&'static str),
+    Garbage(&'static str),
+}
+
+impl KeyFile {
+    /// Reads and judges the file.
+    pub(super) fn load(path: &Path) -> Result<Self> {
+        let bytes = read(path)?;
+        // libssh2 wants line feeds alone.
+        let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
+        match classify(&text) {
+            Kind::Private { encrypted, public } => Ok(KeyFile {
+                path: path.to_owned(),
+                text: format!("{}\n", text.trim()),
+                encrypted,
+                public: public.or_else(|| public_beside(path)),
+            }),
+            kind => Err(unusable(path, &kind)),
+        }
+    }
+
+    /// The key itself, once its passphrase (if it has one) is known to be right.
+    pub(super) fn unlock(self, prompt: Option<&Prompt<'_>>) -> Result<PrivateKey> {
+        if !self.encrypted {
+            return if parses(&self.text, None) {
+                Ok(self.with(None))
+            } else {
+                Err(unusable(&self.path, &Kind::Garbage("is damaged")))
+            };
+        }
+        let Some(prompt) = prompt else {
+            return Err(self.locked("it is encrypted, and there is nobody to ask for its passphrase"));
+        };
+        for _ in 0..PROMPTS {
+            let Some(answer) = prompt(&format!("Passphrase for {}: ", self.path.display())) else {
+                return Err(self.locked("no passphrase was given"));
+            };
+            if parses(&self.text, Some(&answer)) {
+                return Ok(self.with(Some(answer)));
+            }
+        }
+        Err(self.locked("the passphrase is wrong"))
+    }
+
+    fn with(self, passphrase: Option<String>) -> PrivateKey {
+        PrivateKey {
+            text: self.text,
+            passphrase,
+        }
+    }
+
+    fn locked(&self, cause: &str) -> Error {
+        Error::permanent(
+            Reason::KeyUnusable,
+            format!("the private key {} can't be used", self.path.display()),
+        )
+        .because(cause)
+        .hint(format!(
+            "ssh-add {}",
+            wire::shell_quote(&self.path.display().to_string())
+        ))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(path).map_err(|cause| unreadable(path, &cause))?;
+    let mode = std::fs::metadata(path).map_or(0o600, |data| data.permissions().mode());
+    if mode & 0o077 != 0 {
+        log::warn!(
+            target: super::LOG_TARGET,
+            "private key {} is readable by others (mode {:03o}): chmod 600 {}",
+            path.display(),
+            mode & 0o777,
+            wire::shell_quote(&path.display().to_string())
+        );
+    }
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, cause: &std::io::Error) -> Error {
+    let error = Error::transient(
+        Reason::CredentialsUnavailable,
+        format!("private key file {} can't be read", path.display()),
+    )
+    .because(cause);
+    match cause.kind() {
+        ErrorKind::NotFound => error.hint("put the key there, or correct sshKeyFile in the config"),
+        ErrorKind::IsADirectory => error.hint("sshKeyFile must name the key file itself"),
+        _ => error.hint(format!(
+            "ls -l {}",
+            wire::shell_quote(&path.display().to_string())
+        )),
+    }
+}
+
+fn unusable(path: &Path, kind: &Kind) -> Error {
+    let shown = path.display().to_string();
+    let error = |what: &str| {
+        Error::permanent(Reason::KeyUnusable, format!("the key file {shown} {what}"))
+    };
+    match kind {
+        Kind::Public => {
+            let private = shown.strip_suffix(".pub").unwrap_or("the private key file");
+            error("is a public key").hint(format!("set sshKeyFile to the private key: {private}"))
+        }
+        Kind::Unsupported(what) => error(what)
+            .hint("ssh-keygen -t ed25519 -f FILE makes a key that works; add FILE.pub to the host"),
+        Kind::Garbage(what) => {
+            error(what).hint(format!("check it: ssh-keygen -yf {}", wire::shell_quote(&shown)))
+        }
+        Kind::Private { .. } => error("can't be used"),
+    }
+}
+
+fn classify(text: &str) -> Kind {
+    let text = text.trim();
+    let first = text.lines().next().unwrap_or_default().trim_end();
+    let pem = |encrypted| Kind::Private {
+        encrypted,
+        public: None,
+    };
+    match first {
+        "" => Kind::Garbage("is empty"),
+        "-----BEGIN OPENSSH PRIVATE KEY-----" => openssh(text),
+        "-----BEGIN RSA PRIVATE KEY-----" | "-----BEGIN EC PRIVATE KEY-----" => {
+            // RFC 1421 headers, as OpenSSL writes them.
+            pem(text.contains("\nProc-Type: 4,ENCRYPTED") || text.contains("\nDEK-Info:"))
+        }
+        "-----BEGIN PRIVATE KEY-----" => pem(false),
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----" => pem(true),
+        "-----BEGIN DSA PRIVATE KEY-----" => {
+            Kind::Unsupported("is a DSA key, which OpenSSH no longer accepts")
+        }
+        line if line.starts_with("PuTTY-User-Key-File") => {
+            Kind::Unsupported("is in PuTTY's format (puttygen FILE -O private-openssh converts it)")
+        }
+        line if is_public(line) => Kind::Public,
+        _ => Kind::Garbage("is not a private key in OpenSSH, PEM or PKCS#8 format"),
+    }
+}
+
+fn is_public(first: &str) -> bool {
+    let mut words = first.split_ascii_whitespace();
+    let one_line = words
+        .next()
+        .zip(words.next())
+        .is_some_and(|(key_type, base64)| wire::decode_key(key_type, base64).is_some());
+    one_line
+        || [
+            "---- BEGIN SSH2 PUBLIC KEY ----",
+            "-----BEGIN PUBLIC KEY-----",
+            "-----BEGIN RSA PUBLIC KEY-----",
+        ]
+        .contains(&first)
+}
+
+/// OpenSSH's own container (its PROTOCOL.key): what it says without being decrypted.
+fn openssh(text: &str) -> Kind {
+    let damaged = Kind::Garbage("is damaged");
+    let base64: String = text
+        .lines()
+        .filter(|line| !line.starts_with("-----"))
+        .map(str::trim)
+        .collect();
+    let Ok(container) = STANDARD.decode(base64) else {
+        return damaged;
+    };
+    let mut reader = Reader::new(&container);
+    let magic = reader.bytes(15);
+    let (Some(b"openssh-key-v1\0"), Some(cipher), Some(_kdf), Some(_options)) =
+        (magic, reader.string(), reader.string(), reader.string())
+    else {
+        return damaged;
+    };
+    let (Some(_count), Some(public)) = (reader.u32(), reader.string()) else {
+        return damaged;
+    };
+    match wire::blob_type(public) {
+        None => damaged,
+        Some(kind) if kind.starts_with("sk-") => {
+            Kind::Unsupported("is a FIDO security key, which is not supported")
+        }
+        Some("ssh-dss") => Kind::Unsupported("is a DSA key, which OpenSSH no longer accepts"),
+        Some(_) => Kind::Private {
+            encrypted: cipher != b"none",
+            public: Some(public.to_vec()),
+        },
+    }
+}
+
+/// The public key in `KEY.pub`, which ssh-keygen leaves beside `KEY`.
+fn public_beside(path: &Path) -> Option<Vec<u8>> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".pub");
+    let text = std::fs::read_to_string(beside).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    wire::decode_key(words.next()?, words.next()?)
+}
+
+/// Whether libssh2 can read the key with that passphrase.
+///
+/// A session that isn't connected parses the key first, and only then fails to send anything.
+fn parses(text: &str, passphrase: Option<&str>) -> bool {
+    let Ok(session) = Session::new() else {
+        return true;
+    };
+    session.set_blocking(false);
+    match session.userauth_pubkey_memory("nobody", None, text, passphrase) {
+        Err(cause) => cause.code() != ErrorCode::Session(ERROR_FILE),
+        Ok(()) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! A link: one connection to one host, and the private socket that libvirt's client connects to.
+
+use std::fmt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::forward;
+use super::private_dir::PrivateDir;
+use super::pump::Pump;
+use super::relay::Relay;
+use super::session::Wire;
+use super::shared::{Command, ExecOutput, OpenError, Shared};
+use crate::config::{Address, SshTarget};
+use crate::error::{Error, Reason, Result};
+
+/// The time to open a channel, the same as a dial's.
+pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// A connection to a host: over SSH, or to this very machine.
+///
+/// A thread of its own moves the bytes. Dropping the link closes it.
+pub struct Link {
+    shared: Arc<Shared>,
+    dir: PrivateDir,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    host_name: String,
+    /// The user and address at the other end; none for this machine.
+    peer: Option<(String, Address)>,
+    /// The link that this one goes through; it must stay as long as this one.
+    jump: Option<Box<Link>>,
+}
+
+impl Link {
+    /// Starts to pump an authenticated session.
+    pub(super) fn over_ssh(
+        host_name: &str,
+        target: &SshTarget,
+        wire: Wire,
+        jump: Option<Link>,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared::new(Some(wire.transport.clone()))?);
+        let (dir, listener) = listen()?;
+        let pump = Pump::new(wire, listener, Arc::clone(&shared));
+        Ok(Link {
+            thread: start(host_name, move || pump.run())?,
+            shared,
+            dir,
+            host_name: host_name.to_owned(),
+            peer: Some((target.user.clone(), target.address.clone())),
+            jump: jump.map(Box::new),
+        })
+    }
+
+    /// Starts to relay to this machine's sockets.
+    fn to_this_machine(host_name: &str) -> Result<Self> {
+        let shared = Arc::new(Shared::new(None)?);
+        let (dir, listener) = listen()?;
+        let relay = Relay::new(listener, Arc::clone(&shared));
+        Ok(Link {
+            thread: start(host_name, move || relay.run())?,
+            shared,
+            dir,
+            host_name: host_name.to_owned(),
+            peer: None,
+            jump: None,
+        })
+    }
+
+    /// What libvirt's client library connects to, once [`Self::open_forward`] succeeded.
+    pub fn socket_path(&self) -> &Path {
+        self.dir.socket_path()
+    }
+
+    /// Opens the way to a unix socket of the host, before libvirt needs it.
+    ///
+    /// The first connection to [`Self::socket_path`] uses what was opened here; each further one
+    /// opens its own. Failures are SSH's or the system's, told apart as far as the host lets us:
+    /// [`Reason::ForwardingRefused`], [`Reason::SocketNotFound`], [`Reason::PermissionDenied`],
+    /// [`Reason::LibvirtUnavailable`].
+    pub fn open_forward(&self, socket: &str) -> Result<()> {
+        let opened = self.shared.ask(OPEN_LIMIT, |reply| Command::Forward {
+            path: socket.to_owned(),
+            reply,
+        });
+        opened.map_err(|error| {
+            let error = match error {
+                OpenError::Refused(cause) => forward::refused(self, socket, &cause),
+                OpenError::Local(cause) => forward::local(socket, &cause),
+                OpenError::Expired => expired(&format!("opening {socket}"), OPEN_LIMIT),
+                OpenError::Lost => self.lost(),
+            };
+            error.on_host(&self.host_name)
+        })
+    }
+
+    /// Runs a command on the host with its login shell, for small probes; at most that long.
+    pub fn exec(&self, command: &str, limit: Duration) -> Result<ExecOutput> {
+        if self.peer.is_none() {
+            return forward::exec_here(command, limit)
+                .map_err(|error| error.on_host(&self.host_name));
+        }
+        let output = self.shared.ask(limit, |reply| Command::Exec {
+            command: command.to_owned(),
+            reply,
+        });
+        output.map_err(|error| {
+            let error = match error {
+                OpenError::Refused(cause) => {
+                    Error::permanent(Reason::PermissionDenied, "the host runs no commands for us")
+                        .because(cause)
+                }
+                OpenError::Local(cause) => {
+                    Error::transient(Reason::LocalIo, "can't run a command").because(cause)
+                }
+                OpenError::Expired => expired("running a command", limit),
+                OpenError::Lost => self.lost(),
+            };
+            error.on_host(&self.host_name)
+        })
+    }
+
+    /// Opens a TCP connection from the host, for the next hop.
+    pub(super) fn open_tcp(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
+        let opened = self.shared.ask(limit, |reply| Command::Tcp {
+            host: address.host.clone(),
+            port: address.port,
+            reply,
+        });
+        opened.map_err(|error| match error {
+            OpenError::Refused(cause) => forward::tcp_refused(&self.peer_name(), address, &cause),
+            OpenError::Local(cause) => {
+                Error::transient(Reason::LocalIo, "can't go through the jump host").because(cause)
+            }
+            OpenError::Expired => expired(&format!("connecting to {address}"), limit),
+            OpenError::Lost => self.lost(),
+        })
+    }
+
+    /// Closes everything at once: a libvirt call blocked on the link returns within milliseconds.
+    ///
+    /// May be called from any thread and more than once.
+    pub fn close(&self) {
+        self.shared.close();
+        if let Some(jump) = &self.jump {
+            jump.close();
+        }
+    }
+
+    /// A handle that can close the link from elsewhere, such as from [`crate::cancel::Cancel`].
+    pub fn closer(&self) -> Closer {
+        let mut chain = vec![Arc::clone(&self.shared)];
+        let mut next = &self.jump;
+        while let Some(link) = next {
+            chain.push(Arc::clone(&link.shared));
+            next = &link.jump;
+        }
+        Closer { chain }
+    }
+
+    /// Whether the link is closed, by us or because the connection was lost.
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// What went wrong on the way since the link was made, where libvirt only saw an end of file.
+    pub fn last_error(&self) -> Option<Error> {
+        let own = self.shared.last_error();
+        own.or_else(|| self.jump.as_ref().and_then(|jump| jump.last_error()))
+            .map(|error| error.on_host(&self.host_name))
+    }
+
+    /// The user at the other end; none for this machine.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.peer.as_ref().map(|(user, _)| user.as_str())
+    }
+
+    fn peer_name(&self) -> String {
+        self.peer
+            .as_ref()
+            .map_or_else(|| "this machine".to_owned(), |(_, address)| address.to_string())
+    }
+
+    fn lost(&self) -> Error {
+        self.last_error().unwrap_or_else(|| {
+            Error::transient(Reason::ConnectionLost, "the connection was closed")
+        })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // A panic there was reported already, and everything is closed all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("host_name", &self.host_name)
+            .field("peer", &self.peer)
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Closes a [`Link`] from any thread, without keeping it alive.
+#[derive(Clone)]
+pub struct Closer {
+    chain: Vec<Arc<Shared>>,
+}
+
+impl Closer {
+    /// As [`Link::close`].
+    pub fn close(&self) {
+        for shared in &self.chain {
+            shared.close();
+        }
+    }
+}
+
+impl fmt::Debug for Closer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closer").finish_non_exhaustive()
+    }
+}
+
+/// Links to this very machine's libvirt socket (`local: true`).
+///
+/// `socket` is tried at once, as [`Link::open_forward`] does; its errors carry `host_name`.
+pub fn local(host_name: &str, socket: &str) -> Result<Link> {
+    let link = Link::to_this_machine(host_name).map_err(|error| error.on_host(host_name))?;
+    link.open_forward(socket)?;
+    Ok(link)
+}
+
+fn expired(doing: &str, limit: Duration) -> Error {
+    Error::transient(
+        Reason::TimedOut,
+        format!("no answer within {:.0?} while {doing}", limit),
+    )
+}
+
+fn listen() -> Result<(PrivateDir, UnixListener)> {
+    let dir = PrivateDir::new()?;
+    let listener = UnixListener::bind(dir.socket_path())
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|cause| {
+            Error::transient(Reason::LocalIo, "can't listen on a private socket").because(cause)
+        })?;
+    Ok((dir, listener))
+}
+
+fn start(
+    host_name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<Mutex<Option<JoinHandle<()>>>> {
+    std::thread::Builder::new()
+        .name(format!("link {host_name}"))
+        .spawn(body)
+        .map(|thread| Mutex::new(Some(thread)))
+        .map_err(|cause| Error::transient(Reason::LocalIo, "can't start a thread").because(cause))
+}

@@ -1,0 +1,295 @@
+//! A real sshd with throw-away keys, and what the tests need around it.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use egressctl::cancel::Cancel;
+use egressctl::config::{Address, HostKeyPolicy, KeySource, SshAuth, SshTarget};
+use egressctl::error::{Error, Result};
+use egressctl::ssh::{DialOptions, Link, dial};
+use tempfile::TempDir;
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// The types of the host keys, and of the keys to log in with.
+pub const TYPES: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
+
+/// Skips the test, loudly, where there is no sshd or we may not start one.
+#[macro_export]
+macro_rules! require_sshd {
+    () => {
+        if !$crate::sshd::available() {
+            return;
+        }
+    };
+}
+
+/// Whether an sshd can be started here; in CI that is a must.
+pub fn available() -> bool {
+    let root = rustix_is_root();
+    let found = Path::new(SSHD).exists();
+    if found && root {
+        return true;
+    }
+    let cause = if found { "not root" } else { "no sshd" };
+    assert!(std::env::var_os("CI").is_none(), "needs {SSHD} and root: {cause}");
+    std::io::stderr()
+        .write_all(format!("SKIPPED: {cause}\n").as_bytes())
+        .unwrap();
+    false
+}
+
+fn rustix_is_root() -> bool {
+    output("id", &["-u"]).trim() == "0"
+}
+
+pub fn output(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Keys that all tests of a run share, as RSA keys take long to make.
+pub fn keys() -> &'static Path {
+    static KEYS: OnceLock<PathBuf> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let dir = std::env::temp_dir().join(format!("egressctl-test-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for kind in TYPES {
+            for name in ["host", "other", "id"] {
+                keygen(&dir.join(format!("{name}_{kind}")), kind, "");
+            }
+        }
+        dir
+    })
+}
+
+pub fn keygen(path: &Path, kind: &str, passphrase: &str) {
+    let path = path.to_str().unwrap();
+    output("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-f", path]);
+}
+
+/// `type base64` of a key made by [`keygen`].
+pub fn public(path: &Path) -> String {
+    let text = std::fs::read_to_string(format!("{}.pub", path.display())).unwrap();
+    text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// A running sshd; killed with all its sessions when dropped.
+pub struct Sshd {
+    pub dir: TempDir,
+    pub port: u16,
+    child: Child,
+}
+
+impl Sshd {
+    /// Starts one with more lines of sshd_config(5).
+    pub fn start(config: &[&str]) -> Self {
+        Self::with_host_keys(config, &TYPES)
+    }
+
+    pub fn with_host_keys(config: &[&str], host_keys: &[&str]) -> Self {
+        std::fs::create_dir_all("/run/sshd").unwrap();
+        let dir = TempDir::new().unwrap();
+        let port = free_port();
+        let place = dir.path().display();
+        let mut text = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n\
+             PermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             AuthorizedKeysFile {place}/authorized_keys\n"
+        );
+        for kind in host_keys {
+            let key = keys().join(format!("host_{kind}"));
+            writeln!(text, "HostKey {}", key.display()).unwrap();
+        }
+        for line in config {
+            writeln!(text, "{line}").unwrap();
+        }
+        std::fs::write(dir.path().join("sshd_config"), text).unwrap();
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let child = Command::new(SSHD)
+            .args(["-D", "-e", "-f"])
+            .arg(dir.path().join("sshd_config"))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let sshd = Sshd { dir, port, child };
+        let logins: Vec<PathBuf> = TYPES
+            .iter()
+            .map(|kind| keys().join(format!("id_{kind}")))
+            .collect();
+        sshd.authorize(&logins);
+        sshd.write_known_hosts(&sshd.all_known());
+        sshd.wait_until_up();
+        sshd
+    }
+
+    fn wait_until_up(&self) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !self.log().contains("Server listening") {
+            assert!(Instant::now() < end, "sshd didn't start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    pub fn authorize(&self, keys: &[PathBuf]) {
+        let lines: String = keys.iter().map(|key| public(key) + "\n").collect();
+        std::fs::write(self.dir.path().join("authorized_keys"), lines).unwrap();
+    }
+
+    pub fn host_name(&self) -> String {
+        format!("[127.0.0.1]:{}", self.port)
+    }
+
+    /// A known_hosts line for one of the host keys.
+    pub fn known(&self, kind: &str) -> String {
+        format!("{} {}\n", self.host_name(), host_key("host", kind))
+    }
+
+    pub fn all_known(&self) -> String {
+        TYPES.iter().map(|kind| self.known(kind)).collect()
+    }
+
+    pub fn known_hosts(&self) -> PathBuf {
+        self.dir.path().join("known_hosts")
+    }
+
+    pub fn write_known_hosts(&self, text: &str) {
+        std::fs::write(self.known_hosts(), text).unwrap();
+    }
+
+    pub fn target(&self) -> SshTarget {
+        SshTarget {
+            address: Address {
+                host: "127.0.0.1".into(),
+                port: self.port,
+            },
+            user: output("id", &["-un"]).trim().to_owned(),
+            jump: None,
+        }
+    }
+
+    pub fn auth(&self, key: &Path) -> SshAuth {
+        SshAuth {
+            key: KeySource::File(key.to_owned()),
+            host_keys: HostKeyPolicy::KnownHosts(self.known_hosts()),
+        }
+    }
+
+    /// Dials with the usual key.
+    pub fn dial(&self) -> Result<Link> {
+        self.dial_as(&self.target(), &self.auth(&keys().join("id_ed25519")))
+    }
+
+    pub fn dial_as(&self, target: &SshTarget, auth: &SshAuth) -> Result<Link> {
+        dial("nas1", target, auth, &DialOptions::default(), &Cancel::new())
+    }
+
+    /// A link whose forward to an echo server is open.
+    pub fn echo_link(&self) -> Link {
+        let link = self.dial().unwrap();
+        link.open_forward(self.echo().to_str().unwrap()).unwrap();
+        link
+    }
+
+    /// An echo server on a unix socket of the "host".
+    pub fn echo(&self) -> PathBuf {
+        self.serve("echo", |mut stream| {
+            let mut buffer = vec![0; 256 * 1024];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                if stream.write_all(&buffer[..count]).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// A unix socket of the "host" whose connections get a thread each.
+    pub fn serve(&self, name: &str, body: impl Fn(UnixStream) + Send + Clone + 'static) -> PathBuf {
+        let path = self.dir.path().join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, body) = (stream.unwrap(), body.clone());
+                std::thread::spawn(move || body(stream));
+            }
+        });
+        path
+    }
+
+    /// The process ids of the connections' sshd processes.
+    pub fn sessions(&self) -> Vec<String> {
+        let pid = self.child.id().to_string();
+        let children = |pid: &str| -> Vec<String> {
+            let output = Command::new("pgrep").args(["-P", pid]).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            text.split_whitespace().map(str::to_owned).collect()
+        };
+        let mut found = children(&pid);
+        let mut index = 0;
+        while index < found.len() {
+            found.extend(children(&found[index]));
+            index += 1;
+        }
+        found
+    }
+
+    pub fn signal_sessions(&self, signal: &str) {
+        for pid in self.sessions() {
+            // It may have ended meanwhile.
+            let _ = Command::new("kill").args([signal, &pid]).status();
+        }
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.signal_sessions("-KILL");
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        if std::thread::panicking() {
+            let log = format!("sshd's log:\n{}\n", self.log());
+            std::io::stderr().write_all(log.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// `type base64` of one of the shared keys.
+pub fn host_key(name: &str, kind: &str) -> String {
+    public(&keys().join(format!("{name}_{kind}")))
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Everything an error tells, for comparisons.
+pub fn told(error: &Error) -> String {
+    let mut text = format!("{error}");
+    for hint in error.hints() {
+        write!(text, "\nhint: {hint}").unwrap();
+    }
+    text
+}
+
+/// An SSH server's port that accepts and says nothing.
+pub fn silent_port() -> (u16, std::thread::JoinHandle<Vec<TcpStream>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || listener.accept().into_iter().map(|(s, _)| s).collect());
+    (port, thread)
+}

@@ -1,0 +1,202 @@
+//! Bytes through the pump: whole, both ways, several at once, half-closed, and cut off.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::require_sshd;
+use crate::sshd::Sshd;
+
+const MIB: usize = 1024 * 1024;
+
+/// Bytes that repeat only after a long time, from where in the stream they stand.
+fn pattern(offset: usize, length: usize) -> Vec<u8> {
+    (offset..offset + length)
+        .map(|at| u8::try_from((at ^ (at >> 8).wrapping_mul(31) ^ (at >> 16).wrapping_mul(7)) & 0xff).unwrap())
+        .collect()
+}
+
+/// Writes and reads that many bytes at once through an echo, and compares every one.
+fn echo(stream: UnixStream, total: usize) {
+    let mut writer = stream.try_clone().unwrap();
+    let thread = std::thread::spawn(move || {
+        for offset in (0..total).step_by(MIB) {
+            writer.write_all(&pattern(offset, MIB)).unwrap();
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut reader = stream;
+    let mut buffer = vec![0; MIB];
+    for offset in (0..total).step_by(MIB) {
+        reader.read_exact(&mut buffer).unwrap();
+        assert!(buffer == pattern(offset, MIB), "bytes differ after {offset}");
+    }
+    assert_eq!(reader.read(&mut buffer).unwrap(), 0, "no end of file");
+    thread.join().unwrap();
+}
+
+fn connect(link: &egressctl::ssh::Link) -> UnixStream {
+    let stream = UnixStream::connect(link.socket_path()).unwrap();
+    let limit = Some(Duration::from_secs(60));
+    stream.set_read_timeout(limit).unwrap();
+    stream.set_write_timeout(limit).unwrap();
+    stream
+}
+
+#[test]
+fn both_directions_at_once_are_byte_identical() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let link = sshd.echo_link();
+    echo(connect(&link), 64 * MIB);
+}
+
+#[test]
+fn key_re_exchanges_in_between_lose_nothing() {
+    require_sshd!();
+    let sshd = Sshd::start(&["RekeyLimit 256K"]);
+    let link = sshd.echo_link();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| echo(connect(&link), 8 * MIB));
+        }
+    });
+}
+
+#[test]
+fn several_channels_at_once_are_fair() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let link = sshd.echo_link();
+    std::thread::scope(|scope| {
+        let bulk: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| echo(connect(&link), 16 * MIB)))
+            .collect();
+        let mut small = connect(&link);
+        let mut answers = 0;
+        while !bulk.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            small.write_all(b"ping").unwrap();
+            small.read_exact(&mut [0; 4]).unwrap();
+            answers += 1;
+        }
+        assert!(answers > 20, "a small query got only {answers} answers beside three transfers");
+    });
+}
+
+#[test]
+fn each_end_can_close_its_half_first() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let path = sshd.serve("late", |mut stream| {
+        stream.write_all(b"hello").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut asked = String::new();
+        stream.read_to_string(&mut asked).unwrap();
+        assert_eq!(asked, "late words");
+    });
+    let link = sshd.dial().unwrap();
+    link.open_forward(path.to_str().unwrap()).unwrap();
+    let mut stream = connect(&link);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "hello");
+    stream.write_all(b"late words").unwrap();
+    drop(stream);
+    let path = sshd.serve("count", |mut stream| {
+        let mut asked = Vec::new();
+        stream.read_to_end(&mut asked).unwrap();
+        stream.write_all(asked.len().to_string().as_bytes()).unwrap();
+    });
+    link.open_forward(path.to_str().unwrap()).unwrap();
+    let mut stream = connect(&link);
+    stream.write_all(&vec![7; 3 * MIB]).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, (3 * MIB).to_string());
+}
+
+#[test]
+fn closing_releases_a_blocked_read_at_once() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let link = sshd.echo_link();
+    let mut stream = connect(&link);
+    // Fill every buffer on the way to a server that has stopped, and then wait for an answer.
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    sshd.signal_sessions("-STOP");
+    let mut writer = stream.try_clone().unwrap();
+    let filler = std::thread::spawn(move || {
+        while writer.write_all(&vec![0; MIB]).is_ok() {}
+    });
+    let reader = std::thread::spawn(move || stream.read(&mut [0; 1]).unwrap_or(0));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!filler.is_finished() && !reader.is_finished());
+    let started = Instant::now();
+    link.close();
+    assert_eq!(reader.join().unwrap(), 0);
+    filler.join().unwrap();
+    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
+    drop(link);
+    assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
+    sshd.signal_sessions("-CONT");
+}
+
+#[test]
+fn a_killed_server_ends_the_streams_and_is_remembered() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let link = sshd.echo_link();
+    let mut stream = connect(&link);
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    sshd.signal_sessions("-KILL");
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+    let end = Instant::now() + Duration::from_secs(5);
+    while !link.is_closed() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = link.last_error().unwrap();
+    assert_eq!(error.reason(), egressctl::error::Reason::ConnectionLost);
+    assert_eq!(error.host(), Some("nas1"));
+}
+
+#[test]
+fn an_idle_link_uses_no_cpu() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let link = sshd.echo_link();
+    let mut streams: Vec<UnixStream> = (0..5).map(|_| connect(&link)).collect();
+    for stream in &mut streams {
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    streams[0].shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let wakeups = || switches("link nas1");
+    let before = wakeups();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = wakeups();
+    assert!(after - before < 20, "{} wake-ups in 2 idle seconds", after - before);
+}
+
+/// How often the threads of that name have waited and gone on.
+fn switches(name: &str) -> u64 {
+    let mut total = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let place = task.unwrap().path();
+        let Ok(status) = std::fs::read_to_string(place.join("status")) else {
+            continue;
+        };
+        if status.lines().next().unwrap_or_default().ends_with(name) {
+            total += status
+                .lines()
+                .filter_map(|line| line.split_once("ctxt_switches:"))
+                .map(|(_, count)| count.trim().parse::<u64>().unwrap())
+                .sum::<u64>();
+        }
+    }
+    total
+}
