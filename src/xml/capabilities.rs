@@ -136,3 +136,85 @@ fn values(element: &Element, name: &str) -> Vec<String> {
 fn direct_values(element: &Element) -> Vec<String> {
     element.all("value").map(Element::content).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = include_str!("../../tests/fixtures/xml/capabilities.xml");
+    const DOMAIN: &str = include_str!("../../tests/fixtures/xml/domain-capabilities-qemu.xml");
+
+    #[test]
+    fn a_real_hosts_capabilities_are_read() {
+        let host = HostCapabilities::parse(HOST).unwrap();
+        assert_eq!(host.arch, "x86_64");
+        assert_eq!(host.memory_bytes, 8_349_900 << 10);
+        assert_eq!(host.domain_types, ["qemu", "kvm"]);
+        assert!(host.has_kvm());
+    }
+
+    #[test]
+    fn kvm_counts_for_x86_64_hvm_alone() {
+        let guest = |os: &str, arch: &str| {
+            format!(
+                "<guest><os_type>{os}</os_type><arch name='{arch}'><domain type='kvm'/></arch></guest>"
+            )
+        };
+        for (os, arch, kvm) in [
+            ("hvm", "x86_64", true),
+            ("hvm", "i686", false),
+            ("hvm", "aarch64", false),
+            ("exe", "x86_64", false),
+        ] {
+            let xml = format!("<capabilities><host/>{}</capabilities>", guest(os, arch));
+            let host = HostCapabilities::parse(&xml).unwrap();
+            assert_eq!(host.has_kvm(), kvm, "{os} {arch}");
+            assert_eq!(host.memory_bytes, 0);
+        }
+    }
+
+    #[test]
+    fn the_memory_of_all_cells_counts() {
+        let cells = "<cell id='0'><memory unit='KiB'>1024</memory></cell>\
+                     <cell id='1'><memory unit='MiB'>3</memory></cell><cell id='2'/>";
+        let xml = format!(
+            "<capabilities><host><topology><cells>{cells}</cells></topology></host></capabilities>"
+        );
+        assert_eq!(HostCapabilities::parse(&xml).unwrap().memory_bytes, 4 << 20);
+    }
+
+    #[test]
+    fn real_domain_capabilities_are_read() {
+        let domain = DomainCapabilities::parse(DOMAIN).unwrap();
+        assert_eq!(
+            (domain.domain_type.as_str(), domain.arch.as_str()),
+            ("qemu", "x86_64")
+        );
+        assert_eq!(domain.machine, "pc-q35-10.0");
+        assert_eq!(domain.max_vcpus, Some(4096));
+        assert!(domain.efi && domain.has_plain_efi());
+        assert_eq!(domain.loaders.len(), 3);
+        assert_eq!(domain.secure, ["yes", "no"]);
+        assert_eq!(domain.cpu_modes, ["maximum", "host-model", "custom"]);
+    }
+
+    #[test]
+    fn a_host_without_fitting_firmware_is_told() {
+        let without = DOMAIN.replace("<value>efi</value>", "<value>bios</value>");
+        let domain = DomainCapabilities::parse(&without).unwrap();
+        assert!(!domain.efi && !domain.has_plain_efi());
+        // Only secure-boot builds.
+        let secure = DOMAIN.replacen(
+            "<enum name='secure'>\n        <value>yes</value>\n        <value>no</value>",
+            "<enum name='secure'>\n        <value>yes</value>",
+            1,
+        );
+        let domain = DomainCapabilities::parse(&secure).unwrap();
+        assert_eq!(domain.secure, ["yes"]);
+        assert!(domain.efi && !domain.has_plain_efi());
+        let domain = DomainCapabilities::parse("<domainCapabilities/>").unwrap();
+        assert!(!domain.efi && domain.cpu_modes.is_empty());
+        assert!(DomainCapabilities::parse(HOST).is_err());
+        assert!(HostCapabilities::parse(DOMAIN).is_err());
+    }
+}

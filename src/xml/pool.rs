@@ -55,3 +55,61 @@ impl PoolInfo {
         matches!(self.kind.as_str(), "dir" | "fs" | "netfs")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_real_dump_is_read() {
+        let info = PoolInfo::parse(include_str!("../../tests/fixtures/xml/pool-dir.xml")).unwrap();
+        assert_eq!((info.name.as_str(), info.kind.as_str()), ("default", "dir"));
+        assert_eq!(info.path.as_deref(), Some("/var/lib/libvirt/images"));
+        assert!(
+            info.capacity > info.available && info.available > 1 << 30,
+            "{info:?}"
+        );
+        assert!(info.allocation > 0);
+        assert!(info.holds_qcow2());
+    }
+
+    #[test]
+    fn only_pools_of_files_hold_qcow2() {
+        for (kind, holds) in [
+            ("dir", true),
+            ("fs", true),
+            ("netfs", true),
+            ("logical", false),
+            ("zfs", false),
+            ("rbd", false),
+            ("disk", false),
+            ("iscsi", false),
+            ("gluster", false),
+            ("", false),
+        ] {
+            let xml = format!("<pool type='{kind}'><name>p</name></pool>");
+            assert_eq!(
+                PoolInfo::parse(&xml).unwrap().holds_qcow2(),
+                holds,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_errors() {
+        let xml = "<pool type='dir'><name>p</name><capacity unit='GiB'>2</capacity></pool>";
+        let info = PoolInfo::parse(xml).unwrap();
+        assert_eq!(
+            (info.capacity, info.available, info.path),
+            (2 << 30, 0, None)
+        );
+        for xml in [
+            "<volume><name>p</name></volume>",
+            "<pool type='dir'/>",
+            "<pool><name>p</name><available>lots</available></pool>",
+        ] {
+            assert!(PoolInfo::parse(xml).is_err(), "{xml}");
+        }
+    }
+}

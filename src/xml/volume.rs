@@ -53,8 +53,8 @@ impl VolumeSpec {
     }
 }
 
-/// Version 1.1 (QEMU 1.1, libvirt's default since 6.x only where QEMU agrees) gives zero clusters, which
-/// make the guest's discards cheap on top of a backing file.
+/// `compat` 1.1, qcow2 version 3, has zero clusters: what the guest discards on top of the base takes no room.
+/// It is said because libvirt's own default is 0.10 where it can't ask QEMU.
 fn overlay(name: &str, capacity: u64, path: &str, format: ImageFormat) -> Element {
     volume(name, capacity, 0)
         .child(
@@ -159,11 +159,135 @@ impl VolumeInfo {
     }
 }
 
-/// libvirt's `seconds.nanoseconds` since 1970. The fraction is `%09lu`, but shorter ones are read too.
+/// libvirt's `seconds.nanoseconds` since 1970, the fraction in up to nine digits. 0 stands for a time that the
+/// file system doesn't keep.
 fn seconds(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = fraction.len().min(9);
     let fraction: i32 = fraction.get(..digits)?.parse().ok()?;
     let scale = 10_i32.pow(9 - u32::try_from(digits).ok()?);
-    Timestamp::new(whole.parse().ok()?, fraction * scale).ok()
+    let time = Timestamp::new(whole.parse().ok()?, fraction * scale).ok()?;
+    (time != Timestamp::UNIX_EPOCH).then_some(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAW: &str = include_str!("../../tests/fixtures/xml/volume-raw.xml");
+    const BASE: &str = include_str!("../../tests/fixtures/xml/volume-base.xml");
+    const OVERLAY: &str = include_str!("../../tests/fixtures/xml/volume-overlay.xml");
+
+    #[test]
+    fn an_overlay_names_its_backing_file_and_format() {
+        let spec = VolumeSpec::Overlay {
+            name: "web-1.qcow2".into(),
+            capacity: 10 << 30,
+            backing_path: "/p/base-a&b.qcow2".into(),
+            backing_format: ImageFormat::Qcow2,
+        };
+        let expected = "<volume>
+  <name>web-1.qcow2</name>
+  <capacity unit=\"bytes\">10737418240</capacity>
+  <allocation unit=\"bytes\">0</allocation>
+  <target>
+    <format type=\"qcow2\"/>
+    <compat>1.1</compat>
+  </target>
+  <backingStore>
+    <path>/p/base-a&amp;b.qcow2</path>
+    <format type=\"qcow2\"/>
+  </backingStore>
+</volume>";
+        assert_eq!(spec.to_xml().unwrap(), expected);
+        assert_eq!(spec.name(), "web-1.qcow2");
+    }
+
+    #[test]
+    fn a_file_is_raw_and_reserves_its_room() {
+        let spec = VolumeSpec::File {
+            name: "base-x.qcow2".into(),
+            size: 12345,
+        };
+        let expected = "<volume>
+  <name>base-x.qcow2</name>
+  <capacity unit=\"bytes\">12345</capacity>
+  <allocation unit=\"bytes\">12345</allocation>
+  <target>
+    <format type=\"raw\"/>
+  </target>
+</volume>";
+        assert_eq!(spec.to_xml().unwrap(), expected);
+    }
+
+    #[test]
+    fn real_dumps_are_read() {
+        let at = |name: &str| format!("/var/lib/libvirt/images/{name}");
+        let overlay = VolumeInfo::parse(OVERLAY).unwrap();
+        assert_eq!(overlay.name, "web-1.qcow2");
+        assert_eq!(
+            (overlay.key, overlay.path),
+            (at("web-1.qcow2"), at("web-1.qcow2"))
+        );
+        assert_eq!(overlay.format.as_deref(), Some("qcow2"));
+        assert_eq!((overlay.capacity, overlay.allocation), (2 << 30, 204_800));
+        assert_eq!(overlay.physical, Some(196_640));
+        let backing = BackingInfo {
+            path: at("base-debian-13-0011.qcow2"),
+            format: Some("qcow2".into()),
+        };
+        assert_eq!(overlay.backing, Some(backing));
+        assert_eq!(
+            overlay.modified.unwrap().as_nanosecond(),
+            1_795_981_965_076_493_322
+        );
+        // This host's file system keeps no birth time, which libvirt says as 0.
+        assert_eq!(overlay.born, None);
+        let base = VolumeInfo::parse(BASE).unwrap();
+        assert_eq!(
+            (base.capacity, base.allocation, base.backing),
+            (1 << 30, 262_144, None)
+        );
+        let raw = VolumeInfo::parse(RAW).unwrap();
+        assert_eq!(
+            (raw.format.as_deref(), raw.capacity),
+            (Some("raw"), 262_144)
+        );
+    }
+
+    #[test]
+    fn what_is_no_volume_is_an_error() {
+        for xml in [
+            "<pool><name>a</name></pool>".to_owned(),
+            "<volume><name>a</name></volume>".to_owned(),
+            BASE.replace("<capacity unit='bytes'>", "<capacity unit='bytes'>x"),
+            BASE.replace("allocation", "location"),
+            BASE.replacen("<path>", "<way>", 1)
+                .replacen("</path>", "</way>", 1),
+            BASE.replace("<name>base-debian-13-0011.qcow2</name>", ""),
+        ] {
+            assert!(VolumeInfo::parse(&xml).is_err(), "{xml}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_to_the_nanosecond() {
+        let table = [
+            ("1795981965.016485115", Some(1_795_981_965_016_485_115)),
+            ("1795981965.5", Some(1_795_981_965_500_000_000)),
+            ("1795981965", Some(1_795_981_965_000_000_000)),
+            ("0", None),
+            ("0.000000000", None),
+            ("x", None),
+            ("1.x", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(
+                seconds(text).map(Timestamp::as_nanosecond),
+                expected,
+                "{text}"
+            );
+        }
+    }
 }

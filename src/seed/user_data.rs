@@ -1,0 +1,338 @@
+//! Checks user-data, vendor-data and network-config before anything is made of them.
+//!
+//! cloud-init ignores what it doesn't understand with no more than a line in a log inside the guest, where nobody can
+//! log in because the keys were in it. So the rule is:
+//!
+//! - **Refused**: what every cloud-init would ignore, or fail on, as a whole. No known first line; a byte order mark or
+//!   blank lines before it; empty; base64 text; a MIME message without `MIME-Version`; a script with Windows line
+//!   ends; cloud-config that isn't UTF-8, isn't valid YAML or whose root isn't a mapping.
+//! - **Warned about**: what cloud-init takes, but hardly as it was meant. A key that stands twice (the last one wins).
+//! - **Everything else passes, byte for byte**: nothing is repaired, decoded or re-encoded, and what can't be
+//!   judged from outside (gzip, the parts of a MIME message, what a jinja template becomes) isn't judged.
+//!
+//! Messages name line and column, never content.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::yaml::{self, Root};
+use crate::error::{Error, Reason, Result};
+
+#[cfg(test)]
+mod tests;
+
+/// What cloud-init takes some user-data for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserDataKind {
+    /// `#cloud-config`.
+    CloudConfig,
+    /// `#!`, a script.
+    Script,
+    /// `## template: jinja`, rendered and then taken by its second line.
+    Jinja,
+    /// `#include` or `#include-once`.
+    Include,
+    /// `#cloud-boothook`.
+    Boothook,
+    /// `#part-handler`.
+    PartHandler,
+    /// `#upstart-job`.
+    UpstartJob,
+    /// `#cloud-config-archive`.
+    Archive,
+    /// `#cloud-config-jsonp`.
+    Jsonp,
+    /// A MIME message.
+    Mime,
+    /// gzip.
+    Gzip,
+}
+
+/// Data that cloud-init will take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// What for.
+    pub kind: UserDataKind,
+    /// What is odd about it, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The first lines cloud-init knows (`cloudinit/handlers/__init__.py`), in lower case, the longer before its own start.
+const HEADERS: [(&str, UserDataKind); 10] = [
+    ("#cloud-config-archive", UserDataKind::Archive),
+    ("#cloud-config-jsonp", UserDataKind::Jsonp),
+    ("#cloud-config", UserDataKind::CloudConfig),
+    ("#cloud-boothook", UserDataKind::Boothook),
+    ("#include-once", UserDataKind::Include),
+    ("#include", UserDataKind::Include),
+    ("#part-handler", UserDataKind::PartHandler),
+    ("#upstart-job", UserDataKind::UpstartJob),
+    ("## template: jinja", UserDataKind::Jinja),
+    ("#!", UserDataKind::Script),
+];
+
+/// gzip's magic number (RFC 1952 section 2.3.1).
+const GZIP: &[u8] = b"\x1f\x8b";
+
+/// How far cloud-init looks for `MIME-Version:` (`cloudinit/user_data.py`), in bytes.
+const MIME_HEAD: usize = 4096;
+
+/// Checks user-data; `source` names it in messages, such as `--user-data squid.yaml`.
+pub fn check_user_data(source: &str, data: &[u8]) -> Result<Checked> {
+    check(source, data)
+}
+
+/// Checks the configuration's `vendorData`. Beside the guest agent's script (`with_script`) it becomes a part of
+/// a MIME message and is taken by its first line, so a MIME message can't be in it.
+pub fn check_vendor_data(source: &str, text: &str, with_script: bool) -> Result<Checked> {
+    let checked = check(source, text.as_bytes())?;
+    if with_script && checked.kind == UserDataKind::Mime {
+        return Err(refused(
+            source,
+            "it is a MIME message, which can't stand beside the guest agent's script",
+        )
+        .hint("set installGuestAgent: false, or give the one part as it is"));
+    }
+    Ok(checked)
+}
+
+/// Checks a network-config: the bare form of cloud-init's version 1 or 2.
+pub fn check_network_config(source: &str, data: &[u8]) -> Result<()> {
+    let text = utf8(source, data)?;
+    let document = yaml::read(text).map_err(|fault| refused(source, &fault.to_string()))?;
+    let Root::Mapping(keys) = document.root else {
+        return Err(refused(source, "it isn't a mapping").hint("begin it with `version: 2`"));
+    };
+    if let Some(fault) = document.duplicate_key {
+        return Err(refused(source, &fault.to_string()));
+    }
+    if keys.iter().any(|key| key == "network") {
+        return Err(
+            refused(source, "it is wrapped in `network:`, which a seed's network-config isn't").hint(
+                "remove the `network:` line and indent the rest one level less, so that it begins with `version: 2`",
+            ),
+        );
+    }
+    if !keys.iter().any(|key| key == "version") {
+        return Err(refused(source, "it has no `version:`")
+            .hint("add `version: 2` (netplan's form) at its top"));
+    }
+    Ok(())
+}
+
+fn check(source: &str, data: &[u8]) -> Result<Checked> {
+    let passed = |kind| {
+        Ok(Checked {
+            kind,
+            warnings: Vec::new(),
+        })
+    };
+    if data.starts_with(GZIP) {
+        return passed(UserDataKind::Gzip);
+    }
+    check_start(source, data)?;
+    if let Some(has_version) = mime(data) {
+        if has_version {
+            return passed(UserDataKind::Mime);
+        }
+        return Err(refused(
+            source,
+            "it looks like a MIME message, but has no MIME-Version header",
+        )
+        .hint("cloud-init takes for MIME only what has `MIME-Version: 1.0` among its headers"));
+    }
+    let Some(kind) = header(first_line(data)) else {
+        return Err(unknown_header(source, data));
+    };
+    match kind {
+        UserDataKind::CloudConfig => cloud_config(source, data),
+        UserDataKind::Archive => archive(source, data),
+        UserDataKind::Jinja => jinja(source, data).and_then(|()| passed(kind)),
+        UserDataKind::Script | UserDataKind::Boothook => {
+            unix_line_ends(source, data).and_then(|()| passed(kind))
+        }
+        _ => passed(kind),
+    }
+}
+
+/// Refuses what stands in front of the first line.
+fn check_start(source: &str, data: &[u8]) -> Result<()> {
+    if data.trim_ascii().is_empty() {
+        return Err(refused(source, "it is empty")
+            .hint("leave it out for an instance without user-data of its own"));
+    }
+    if data.starts_with(b"\xEF\xBB\xBF") {
+        return Err(refused(source, "it begins with a byte order mark (BOM)")
+            .hint("save it as UTF-8 without BOM, or: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE"));
+    }
+    if data.starts_with(b"\xFF\xFE") || data.starts_with(b"\xFE\xFF") {
+        return Err(refused(source, "it is UTF-16").hint("save it as UTF-8 without BOM"));
+    }
+    if data[0].is_ascii_whitespace() {
+        return Err(refused(source, "it begins with a blank or an empty line")
+            .hint("its first line must begin with #cloud-config, #! or another of cloud-init's headers"));
+    }
+    Ok(())
+}
+
+fn first_line(data: &[u8]) -> &[u8] {
+    data.split(|&byte| byte == b'\n').next().unwrap_or_default()
+}
+
+/// What a first line makes of the data. cloud-init compares in lower case.
+fn header(line: &[u8]) -> Option<UserDataKind> {
+    let line = line.to_ascii_lowercase();
+    let (word, kind) = HEADERS
+        .iter()
+        .find(|(word, _)| line.starts_with(word.as_bytes()))?;
+    // cloud-init itself would take `#cloud-configuration` for the longest header that it begins with.
+    let next = line.get(word.len()).copied();
+    let ends = *kind == UserDataKind::Script
+        || !next.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    ends.then_some(*kind)
+}
+
+/// Whether it looks like a MIME message, and whether cloud-init would take it for one.
+fn mime(data: &[u8]) -> Option<bool> {
+    let head = data[..data.len().min(MIME_HEAD)].to_ascii_lowercase();
+    let mut headers = head
+        .split(|&byte| byte == b'\n')
+        .take_while(|line| !line.trim_ascii().is_empty());
+    let starts =
+        |line: &[u8]| line.starts_with(b"content-type:") || line.starts_with(b"mime-version:");
+    if data.starts_with(b"#") || !headers.clone().any(starts) {
+        return None;
+    }
+    Some(headers.any(|line| line.starts_with(b"mime-version:")))
+}
+
+fn cloud_config(source: &str, data: &[u8]) -> Result<Checked> {
+    let document = yaml::read(utf8(source, data)?).map_err(|fault| invalid_yaml(source, &fault))?;
+    match document.root {
+        Root::Empty | Root::Mapping(_) => {}
+        Root::List | Root::Scalar => {
+            return Err(refused(
+                source,
+                "its cloud-config isn't a mapping of keys, so cloud-init would ignore it",
+            ));
+        }
+    }
+    let twice = document
+        .duplicate_key
+        .map(|fault| format!("{source}: {fault}; cloud-init takes the last and drops the others"));
+    Ok(Checked {
+        kind: UserDataKind::CloudConfig,
+        warnings: twice.into_iter().collect(),
+    })
+}
+
+fn archive(source: &str, data: &[u8]) -> Result<Checked> {
+    let document = yaml::read(utf8(source, data)?).map_err(|fault| invalid_yaml(source, &fault))?;
+    if document.root != Root::List {
+        return Err(refused(source, "its cloud-config-archive isn't a list"));
+    }
+    Ok(Checked {
+        kind: UserDataKind::Archive,
+        warnings: Vec::new(),
+    })
+}
+
+/// A template is taken by its second line, once rendered; what it renders to can't be checked here.
+fn jinja(source: &str, data: &[u8]) -> Result<()> {
+    let rest = &data[(first_line(data).len() + 1).min(data.len())..];
+    let second = rest
+        .split(|&byte| byte == b'\n')
+        .find(|line| !line.trim_ascii().is_empty())
+        .unwrap_or_default();
+    match header(second.trim_ascii()) {
+        Some(UserDataKind::Script) => unix_line_ends(source, rest),
+        Some(_) => Ok(()),
+        // The header itself may come out of the template.
+        None if second.trim_ascii_start().starts_with(b"{") => Ok(()),
+        None => Err(refused(
+            source,
+            "the line after `## template: jinja` is none of cloud-init's headers",
+        )
+        .hint("put `#cloud-config` (or `#!/bin/sh`) on its second line")),
+    }
+}
+
+/// The kernel would look for an interpreter called `/bin/sh\r`.
+fn unix_line_ends(source: &str, data: &[u8]) -> Result<()> {
+    let has_interpreter = data
+        .split_inclusive(|&byte| byte == b'\n')
+        .find(|line| line.starts_with(b"#!"));
+    if has_interpreter.is_some_and(|line| line.ends_with(b"\r\n")) {
+        return Err(refused(
+            source,
+            "it is a script with Windows line ends (CRLF), which can't run",
+        )
+        .hint("convert it: sed -i 's/\\r$//' FILE"));
+    }
+    Ok(())
+}
+
+fn utf8<'a>(source: &str, data: &'a [u8]) -> Result<&'a str> {
+    std::str::from_utf8(data).map_err(|e| {
+        let line = data[..e.valid_up_to()]
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count()
+            + 1;
+        refused(source, &format!("it isn't UTF-8 at line {line}"))
+    })
+}
+
+fn invalid_yaml(source: &str, fault: &yaml::Fault) -> Error {
+    refused(source, &fault.to_string())
+        .hint("cloud-init would ignore it as a whole; `cloud-init schema -c FILE` checks it too")
+}
+
+/// Why the first line is none of the known ones, as far as that can be guessed.
+fn unknown_header(source: &str, data: &[u8]) -> Error {
+    if is_base64_of_known(data) {
+        return refused(
+            source,
+            "it is base64 text, which cloud-init would not decode",
+        )
+        .hint("decode it first: base64 -d FILE");
+    }
+    let line = first_line(data).to_ascii_lowercase();
+    let squeezed: Vec<u8> = line
+        .iter()
+        .filter(|byte| byte.is_ascii_alphanumeric())
+        .copied()
+        .collect();
+    if squeezed.starts_with(b"cloudconfig") {
+        return refused(
+            source,
+            "its first line is almost, but not quite `#cloud-config`",
+        )
+        .hint("write it exactly so: #cloud-config");
+    }
+    refused(
+        source,
+        "its first line is none of cloud-init's headers, so it would be ignored",
+    )
+    .hint("begin cloud-config with the line `#cloud-config`, and a script with `#!/bin/sh`")
+}
+
+/// Whether it is base64 of something that would have been good.
+fn is_base64_of_known(data: &[u8]) -> bool {
+    let compact: Vec<u8> = data
+        .iter()
+        .filter(|b| !b.is_ascii_whitespace())
+        .copied()
+        .collect();
+    let decoded = BASE64.decode(compact);
+    decoded.is_ok_and(|data| {
+        data.starts_with(GZIP) || mime(&data).is_some() || header(first_line(&data)).is_some()
+    })
+}
+
+fn refused(source: &str, why: &str) -> Error {
+    Error::usage(
+        Reason::InvalidUserData,
+        format!("{source} can't be used: {why}"),
+    )
+}
