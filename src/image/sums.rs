@@ -174,21 +174,14 @@ fn not_listed(source: &str, name: &str, lines: &[Line<'_>]) -> Error {
         return bad(format!("{source} has no sha256 or sha512 checksums in it"))
             .hint("open it: it may be a web page, or hold md5 or sha1 sums, which are not taken");
     }
-    let listed = match names.len() {
-        0 => format!("{} checksums without names", lines.len()),
-        _ => {
-            let shown: Vec<_> = names
-                .iter()
-                .take(NAMES_SHOWN)
-                .map(|n| shortened(n))
-                .collect();
-            let more = names.len().saturating_sub(NAMES_SHOWN);
-            let rest = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            format!("{}{rest}", shown.join(", "))
+    let listed = if names.is_empty() {
+        format!("{} checksums without names", lines.len())
+    } else {
+        let shown = names.iter().take(NAMES_SHOWN).map(|name| shortened(name));
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        match names.len().saturating_sub(NAMES_SHOWN) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
         }
     };
     bad(format!("{source} doesn't list {name:?}")).because(format!("it lists {listed}"))

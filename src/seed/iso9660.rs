@@ -99,14 +99,8 @@ pub(super) fn write(volume: &Volume<'_>, files: &[File<'_>]) -> Result<Vec<u8>> 
     }
     image.extend(terminator());
     for root in [ROOT, joliet_root] {
-        image.extend(path_table(
-            &sector(root)?.to_le_bytes(),
-            1_u16.to_le_bytes(),
-        ));
-        image.extend(path_table(
-            &sector(root)?.to_be_bytes(),
-            1_u16.to_be_bytes(),
-        ));
+        image.extend(path_table(sector(root)?.to_le_bytes(), 1_u16.to_le_bytes()));
+        image.extend(path_table(sector(root)?.to_be_bytes(), 1_u16.to_be_bytes()));
     }
     image.extend(primary);
     image.extend(padded(record::extension_reference()));
@@ -198,7 +192,7 @@ fn both16(number: u16) -> [u8; 4] {
 
 /// A path table with the root directory alone (ECMA-119 9.4): name length, no extended attributes, place,
 /// parent, name 0 and its padding.
-fn path_table(place: &[u8; 4], parent: [u8; 2]) -> Vec<u8> {
+fn path_table(place: [u8; 4], parent: [u8; 2]) -> Vec<u8> {
     let mut table = vec![1, 0];
     table.extend(place);
     table.extend(parent);

@@ -1,4 +1,4 @@
-//! The cloud-init seed: a NoCloud image made of what the user gave and what egressctl adds.
+//! The cloud-init seed: a `NoCloud` image made of what the user gave and what egressctl adds.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub use user_data::{
 };
 pub use vendor_data::vendor_data;
 
-/// The label by which cloud-init's NoCloud finds the image.
+/// The label by which cloud-init's `NoCloud` finds the image.
 const LABEL: &str = "cidata";
 
 /// The application identifier of our images.

@@ -274,11 +274,8 @@ fn unix_line_ends(source: &str, data: &[u8]) -> Result<()> {
 
 fn utf8<'a>(source: &str, data: &'a [u8]) -> Result<&'a str> {
     std::str::from_utf8(data).map_err(|e| {
-        let line = data[..e.valid_up_to()]
-            .iter()
-            .filter(|&&b| b == b'\n')
-            .count()
-            + 1;
+        let before = &data[..e.valid_up_to()];
+        let line = before.split(|&byte| byte == b'\n').count();
         refused(source, &format!("it isn't UTF-8 at line {line}"))
     })
 }

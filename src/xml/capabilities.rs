@@ -11,7 +11,7 @@ pub struct HostCapabilities {
     pub arch: String,
     /// The memory of all its NUMA cells in bytes.
     pub memory_bytes: u64,
-    /// The domain types for x86_64 guests: `qemu`, and `kvm` where the module is loaded. libvirt lists `kvm`
+    /// The domain types for `x86_64` guests: `qemu`, and `kvm` where the module is loaded. libvirt lists `kvm`
     /// by the device node; guests may still fail to run on it.
     pub domain_types: Vec<String>,
 }
@@ -38,7 +38,7 @@ impl HostCapabilities {
         })
     }
 
-    /// Whether libvirt lists KVM for x86_64 guests.
+    /// Whether libvirt lists KVM for `x86_64` guests.
     pub fn has_kvm(&self) -> bool {
         self.domain_types.iter().any(|kind| kind == "kvm")
     }

@@ -184,8 +184,8 @@ impl DomainSpec {
             .child(Element::new("panic").with("model", "isa"))
     }
 
-    /// The overlay, as a file: only `<source file=…>` gets an AppArmor rule on Debian and Ubuntu. No `cache`:
-    /// QEMU's default honours the guest's flushes, and `none` fails on pools without O_DIRECT (tmpfs, some
+    /// The overlay, as a file: only `<source file=…>` gets an `AppArmor` rule on Debian and Ubuntu. No `cache`:
+    /// QEMU's default honours the guest's flushes, and `none` fails on pools without `O_DIRECT` (tmpfs, some
     /// network file systems). `discard`: what the guest trims is given back to the pool.
     fn overlay_disk(&self) -> Element {
         let driver = driver("qcow2").with("discard", "unmap");

@@ -37,7 +37,7 @@ pub struct DomainInfo {
 pub enum FirmwareInfo {
     /// `<os firmware="efi">`, or a pflash loader.
     Efi,
-    /// Anything else: SeaBIOS.
+    /// Anything else: BIOS.
     Bios,
 }
 

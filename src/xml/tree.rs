@@ -62,6 +62,7 @@ impl Element {
     }
 
     /// Adds an attribute.
+    #[allow(clippy::needless_pass_by_value)] // Numbers, names and texts alike, none of them long.
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.attributes.push((name.to_owned(), value.to_string()));
         self
@@ -80,6 +81,7 @@ impl Element {
     }
 
     /// Adds text.
+    #[allow(clippy::needless_pass_by_value)] // As above.
     pub(crate) fn text(mut self, text: impl ToString) -> Self {
         self.nodes.push(Node::Text(text.to_string()));
         self

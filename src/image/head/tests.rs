@@ -77,8 +77,7 @@ fn pages_are_refused_whatever_was_declared() {
     }
     // A character cut at the sample's end is still text.
     let cut = "ž".repeat(300);
-    let error = sniff(ImageFormat::Raw, &cut.as_bytes()[1..]).unwrap_err();
-    assert!(!error.message().contains("plain text"), "{error}");
+    assert!(sniff(ImageFormat::Raw, &cut.as_bytes()[1..]).is_ok());
     let error = sniff(ImageFormat::Raw, format!("x{cut}").as_bytes()).unwrap_err();
     assert!(error.message().contains("plain text"), "{error}");
 }
@@ -145,7 +144,7 @@ fn other_formats_are_refused_by_name() {
         ),
         (
             ImageFormat::Qcow2,
-            b"QFI".repeat(1).into_iter().chain([0]).collect(),
+            b"QFI\0".to_vec(),
             "no format",
             "qemu-img",
         ),

@@ -151,16 +151,12 @@ fn run(image: &[u8], program: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     let arguments = arguments
         .iter()
         .map(|&a| if a == "IMAGE" { path } else { a });
-    match Command::new(program).args(arguments).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{program}: {output:?}");
-            Some(output.stdout)
-        }
-        Err(_) => {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {program} isn't installed");
-            None
-        }
-    }
+    let Ok(output) = Command::new(program).args(arguments).output() else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {program} isn't installed");
+        return None;
+    };
+    assert!(output.status.success(), "{program}: {output:?}");
+    Some(output.stdout)
 }
 
 #[test]

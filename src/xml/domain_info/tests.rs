@@ -76,7 +76,7 @@ fn the_persistent_definition_is_read_too() {
 }
 
 /// Devices in any order, in one document: cdroms, empty drives, network disks, volumes, block devices.
-const ODD: &str = r#"<domain type='kvm'>
+const ODD: &str = r"<domain type='kvm'>
   <name>a &amp; b</name><uuid>6F0C2F0E-5D2B-4A7E-9C67-0A1B2C3D4E5F</uuid>
   <memory>1048576</memory>
   <os><type>hvm</type><loader type='rom'>/usr/share/seabios/bios.bin</loader>
@@ -94,7 +94,7 @@ const ODD: &str = r#"<domain type='kvm'>
         <backingStore type='block'><source dev='/dev/c'/><backingStore/></backingStore></backingStore>
       <mirror type='file'><source file='/m'/></mirror></disk>
   </devices>
-</domain>"#;
+</domain>";
 
 #[test]
 fn odd_domains_are_read() {
