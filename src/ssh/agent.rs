@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,12 +31,6 @@ pub(super) struct Identity {
     pub(super) blob: Vec<u8>,
     /// What its owner calls it.
     pub(super) comment: String,
-}
-
-/// Where the user's agent listens, if there is one.
-pub(super) fn socket() -> Option<PathBuf> {
-    let path = std::env::var_os("SSH_AUTH_SOCK")?;
-    (!path.is_empty()).then(|| PathBuf::from(path))
 }
 
 /// The keys that the agent holds, each once, in its own order.

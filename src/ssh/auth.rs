@@ -6,7 +6,8 @@ use std::time::Duration;
 use ssh2::ErrorCode;
 
 use super::agent::{self, AgentGuard, Identity};
-use super::key::{KeyFile, PrivateKey, Prompt};
+use super::dial::DialOptions;
+use super::key::{KeyFile, PrivateKey};
 use super::session::{CallError, Deadline, Wire};
 use super::wire;
 use crate::cancel::Cancel;
@@ -18,6 +19,9 @@ const AGENT_LIMIT: Duration = Duration::from_secs(5);
 
 /// libssh2's errors that say that the connection is gone: socket send, disconnect, socket receive.
 const GONE: [i32; 3] = [-7, -13, -43];
+
+/// libssh2's `LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED`: among others, the answer couldn't be waited for.
+const UNVERIFIED: i32 = -19;
 
 /// libssh2's `LIBSSH2_ERROR_SOCKET_DISCONNECT`: the server said goodbye.
 const DISCONNECTED: i32 = -13;
@@ -37,42 +41,44 @@ impl Credential {
     /// Reads the key file or asks the agent, before the network is used.
     pub(super) fn load(
         source: &KeySource,
-        prompt: Option<&Prompt<'_>>,
+        options: &DialOptions<'_>,
         cancel: &Cancel,
     ) -> Result<Self> {
+        let agent = options.agent.as_deref();
         match source {
-            KeySource::Agent => Self::all_of_agent(cancel),
+            KeySource::Agent => Self::all_of_agent(agent, cancel),
             KeySource::File(path) => {
                 let file = KeyFile::load(path)?;
                 if file.encrypted {
-                    if let Some(credential) = Self::held_by_agent(&file, cancel) {
+                    if let Some(credential) = Self::held_by_agent(&file, agent, cancel) {
                         return Ok(credential);
                     }
                 }
-                let key = file.unlock(prompt)?;
+                let key = file.unlock(options.prompt)?;
                 let path = path.clone();
                 Ok(Credential::Key { path, key })
             }
         }
     }
 
-    fn all_of_agent(cancel: &Cancel) -> Result<Self> {
+    fn all_of_agent(socket: Option<&Path>, cancel: &Cancel) -> Result<Self> {
         let none = |message: &str| {
             Error::transient(Reason::CredentialsUnavailable, message)
                 .hint("eval \"$(ssh-agent)\"; ssh-add FILE; or set sshKeyFile instead of sshAgent")
         };
-        let socket = agent::socket()
-            .ok_or_else(|| none("sshAgent is set, but SSH_AUTH_SOCK names no agent"))?;
-        let keys = agent::list(&socket, &Deadline::new(AGENT_LIMIT, cancel))?;
+        let socket =
+            socket.ok_or_else(|| none("sshAgent is set, but SSH_AUTH_SOCK names no agent"))?;
+        let keys = agent::list(socket, &Deadline::new(AGENT_LIMIT, cancel))?;
         if keys.is_empty() {
             return Err(none("the SSH agent holds no keys"));
         }
+        let socket = socket.to_owned();
         Ok(Credential::Agent { socket, keys })
     }
 
     /// An encrypted key file needs no passphrase when the agent holds that very key.
-    fn held_by_agent(file: &KeyFile, cancel: &Cancel) -> Option<Self> {
-        let (public, socket) = (file.public.as_ref()?, agent::socket()?);
+    fn held_by_agent(file: &KeyFile, socket: Option<&Path>, cancel: &Cancel) -> Option<Self> {
+        let (public, socket) = (file.public.as_ref()?, socket?.to_owned());
         match agent::list(&socket, &Deadline::new(AGENT_LIMIT, cancel)) {
             Ok(mut keys) => {
                 keys.retain(|identity| &identity.blob == public);
@@ -168,6 +174,7 @@ impl Attempt<'_> {
                 Ok(()) => return Ok(()),
                 Err(CallError::Stopped(error)) => return Err(error),
                 Err(CallError::Ssh(cause)) => {
+                    log::debug!(target: super::LOG_TARGET, "not taken: {cause}");
                     let gone = is_gone(&cause);
                     refusal = Some(cause);
                     if gone {
@@ -189,16 +196,21 @@ impl Attempt<'_> {
         Err(self.refused(wire, &refusal, offered, &what))
     }
 
-    fn refused(
-        &self,
-        wire: &mut Wire,
-        refusal: &ssh2::Error,
-        offered: usize,
-        what: &str,
-    ) -> Error {
+    /// The error for keys that weren't taken; `refusal` is what libssh2 said of the last one.
+    fn refused(&self, wire: &mut Wire, refusal: &ssh2::Error, offered: usize, what: &str) -> Error {
         let (user, address) = (&self.target.user, &self.target.address);
-        let said_goodbye = refusal.code() == ErrorCode::Session(DISCONNECTED);
-        if is_gone(refusal) && !said_goodbye && offered < 2 {
+        // An agent that was cut off at the deadline looks like one that wouldn't sign.
+        if let Err(stopped) = self.deadline.check(self.stage) {
+            return stopped;
+        }
+        let methods = wire.call(self.deadline, self.stage, |session| {
+            session.auth_methods(user).map(str::to_owned)
+        });
+        let goodbye = match &methods {
+            Err(CallError::Ssh(cause)) => cause.code() == ErrorCode::Session(DISCONNECTED),
+            _ => false,
+        };
+        if is_gone(refusal) && !goodbye && offered < 2 {
             return Error::transient(
                 Reason::ConnectionLost,
                 format!("{address} closed the connection during authentication"),
@@ -207,7 +219,7 @@ impl Attempt<'_> {
         }
         let error = Error::permanent(
             Reason::AuthenticationFailed,
-            format!("{address} refused to log in {user}@{}", address.host),
+            format!("{address} refused to log in {user}"),
         )
         .because(what);
         if is_gone(refusal) {
@@ -215,24 +227,17 @@ impl Attempt<'_> {
                 .because("then the host closed the connection: too many failures (MaxAuthTries)")
                 .hint("name the one right key by sshKeyFile in the config, instead of sshAgent");
         }
-        match self.allowed(wire) {
-            Some(methods) => error.because(format!("the host allows {user}: {methods}")),
-            None => error,
+        match methods {
+            Ok(methods) if !methods.is_empty() => {
+                error.because(format!("the host would let {user} in by {methods}"))
+            }
+            _ => error,
         }
-    }
-
-    /// The methods that the server would take, where it still talks to us.
-    fn allowed(&self, wire: &mut Wire) -> Option<String> {
-        let user = &self.target.user;
-        wire.call(self.deadline, self.stage, |session| {
-            session.auth_methods(user).map(str::to_owned)
-        })
-        .ok()
-        .filter(|methods| !methods.is_empty())
     }
 }
 
+/// Whether the connection has ended.
 fn is_gone(error: &ssh2::Error) -> bool {
-    GONE.iter()
-        .any(|&code| error.code() == ErrorCode::Session(code))
+    let is = |code: &i32| error.code() == ErrorCode::Session(*code);
+    GONE.iter().any(is) || (is(&UNVERIFIED) && error.message().starts_with("Waiting for"))
 }

@@ -1,5 +1,6 @@
 //! Dial: resolve, connect, handshake, host key, authenticate, each with its own kind of failure.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ssh2::ErrorCode;
@@ -35,6 +36,8 @@ pub struct DialOptions<'a> {
     ///
     /// Called once per dial: who dials many hosts remembers the answer.
     pub prompt: Option<&'a Prompt<'a>>,
+    /// Where the SSH agent listens; `$SSH_AUTH_SOCK` by default.
+    pub agent: Option<PathBuf>,
 }
 
 impl Default for DialOptions<'_> {
@@ -42,6 +45,9 @@ impl Default for DialOptions<'_> {
         DialOptions {
             dial_limit: Duration::from_secs(10),
             prompt: None,
+            agent: std::env::var_os("SSH_AUTH_SOCK")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
         }
     }
 }
@@ -59,7 +65,7 @@ pub fn dial(
 ) -> Result<Link> {
     let dialled = || {
         let verifier = Verifier::load(&auth.host_keys)?;
-        let credential = Credential::load(&auth.key, options.prompt, cancel)?;
+        let credential = Credential::load(&auth.key, options, cancel)?;
         Dial {
             host_name,
             verifier,

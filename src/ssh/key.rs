@@ -11,8 +11,8 @@ use ssh2::{ErrorCode, Session};
 use super::wire::{self, Reader};
 use crate::error::{Error, Reason, Result};
 
-/// libssh2's `LIBSSH2_ERROR_FILE`: the key can't be parsed, or not with that passphrase.
-const ERROR_FILE: i32 = -16;
+/// libssh2's `LIBSSH2_ERROR_SOCKET_SEND`.
+const SOCKET_SEND: i32 = -7;
 
 /// How often a passphrase is asked for.
 const PROMPTS: u32 = 3;
@@ -247,14 +247,15 @@ fn public_beside(path: &Path) -> Option<Vec<u8>> {
 
 /// Whether libssh2 can read the key with that passphrase.
 ///
-/// A session that isn't connected parses the key first, and only then fails to send anything.
+/// A session that isn't connected parses the key first, and only then fails to send it. A key that
+/// can't be parsed gives one of several other codes.
 fn parses(text: &str, passphrase: Option<&str>) -> bool {
     let Ok(session) = Session::new() else {
         return true;
     };
     session.set_blocking(false);
     match session.userauth_pubkey_memory("nobody", None, text, passphrase) {
-        Err(cause) => cause.code() != ErrorCode::Session(ERROR_FILE),
+        Err(cause) => cause.code() == ErrorCode::Session(SOCKET_SEND),
         Ok(()) => true,
     }
 }

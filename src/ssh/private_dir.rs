@@ -1,6 +1,8 @@
 //! A directory that only we can enter, for one unix socket.
 
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -43,9 +45,9 @@ impl PrivateDir {
     }
 
     fn within(place: &Path) -> std::io::Result<Self> {
-        // TempDir makes it with mode 0700.
         let dir = tempfile::Builder::new()
             .prefix("egressctl-")
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(place)?;
         let socket = dir.path().join(SOCKET_NAME);
         if socket.as_os_str().as_bytes().len() > MAX_SOCKET_PATH {
@@ -62,8 +64,6 @@ impl PrivateDir {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// The types of the host keys, and of the keys to log in with.
-pub const TYPES: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
+pub(crate) const TYPES: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
 
 /// Skips the test, loudly, where there is no sshd or we may not start one.
 #[macro_export]
@@ -32,8 +32,8 @@ macro_rules! require_sshd {
 }
 
 /// Whether an sshd can be started here; in CI that is a must.
-pub fn available() -> bool {
-    let root = rustix_is_root();
+pub(crate) fn available() -> bool {
+    let root = is_root();
     let found = Path::new(SSHD).exists();
     if found && root {
         return true;
@@ -46,18 +46,18 @@ pub fn available() -> bool {
     false
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     output("id", &["-u"]).trim() == "0"
 }
 
-pub fn output(program: &str, args: &[&str]) -> String {
+pub(crate) fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Keys that all tests of a run share, as RSA keys take long to make.
-pub fn keys() -> &'static Path {
+pub(crate) fn keys() -> &'static Path {
     static KEYS: OnceLock<PathBuf> = OnceLock::new();
     KEYS.get_or_init(|| {
         let dir = std::env::temp_dir().join(format!("egressctl-test-keys-{}", std::process::id()));
@@ -71,31 +71,33 @@ pub fn keys() -> &'static Path {
     })
 }
 
-pub fn keygen(path: &Path, kind: &str, passphrase: &str) {
+pub(crate) fn keygen(path: &Path, kind: &str, passphrase: &str) {
     let path = path.to_str().unwrap();
     output("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-f", path]);
 }
 
 /// `type base64` of a key made by [`keygen`].
-pub fn public(path: &Path) -> String {
+pub(crate) fn public(path: &Path) -> String {
     let text = std::fs::read_to_string(format!("{}.pub", path.display())).unwrap();
     text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// A running sshd; killed with all its sessions when dropped.
-pub struct Sshd {
-    pub dir: TempDir,
-    pub port: u16,
+pub(crate) struct Sshd {
+    pub(crate) dir: TempDir,
+    pub(crate) port: u16,
     child: Child,
 }
 
 impl Sshd {
     /// Starts one with more lines of sshd_config(5).
-    pub fn start(config: &[&str]) -> Self {
+    pub(crate) fn start(config: &[&str]) -> Self {
         Self::with_host_keys(config, &TYPES)
     }
 
-    pub fn with_host_keys(config: &[&str], host_keys: &[&str]) -> Self {
+    pub(crate) fn with_host_keys(config: &[&str], host_keys: &[&str]) -> Self {
+        // RUST_LOG=debug shows the stages; a second initialisation fails.
+        let _ = env_logger::builder().is_test(true).try_init();
         std::fs::create_dir_all("/run/sshd").unwrap();
         let dir = TempDir::new().unwrap();
         let port = free_port();
@@ -139,37 +141,37 @@ impl Sshd {
         }
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    pub fn authorize(&self, keys: &[PathBuf]) {
+    pub(crate) fn authorize(&self, keys: &[PathBuf]) {
         let lines: String = keys.iter().map(|key| public(key) + "\n").collect();
         std::fs::write(self.dir.path().join("authorized_keys"), lines).unwrap();
     }
 
-    pub fn host_name(&self) -> String {
+    pub(crate) fn host_name(&self) -> String {
         format!("[127.0.0.1]:{}", self.port)
     }
 
     /// A known_hosts line for one of the host keys.
-    pub fn known(&self, kind: &str) -> String {
+    pub(crate) fn known(&self, kind: &str) -> String {
         format!("{} {}\n", self.host_name(), host_key("host", kind))
     }
 
-    pub fn all_known(&self) -> String {
+    pub(crate) fn all_known(&self) -> String {
         TYPES.iter().map(|kind| self.known(kind)).collect()
     }
 
-    pub fn known_hosts(&self) -> PathBuf {
+    pub(crate) fn known_hosts(&self) -> PathBuf {
         self.dir.path().join("known_hosts")
     }
 
-    pub fn write_known_hosts(&self, text: &str) {
+    pub(crate) fn write_known_hosts(&self, text: &str) {
         std::fs::write(self.known_hosts(), text).unwrap();
     }
 
-    pub fn target(&self) -> SshTarget {
+    pub(crate) fn target(&self) -> SshTarget {
         SshTarget {
             address: Address {
                 host: "127.0.0.1".into(),
@@ -180,7 +182,7 @@ impl Sshd {
         }
     }
 
-    pub fn auth(&self, key: &Path) -> SshAuth {
+    pub(crate) fn auth(&self, key: &Path) -> SshAuth {
         SshAuth {
             key: KeySource::File(key.to_owned()),
             host_keys: HostKeyPolicy::KnownHosts(self.known_hosts()),
@@ -188,23 +190,23 @@ impl Sshd {
     }
 
     /// Dials with the usual key.
-    pub fn dial(&self) -> Result<Link> {
+    pub(crate) fn dial(&self) -> Result<Link> {
         self.dial_as(&self.target(), &self.auth(&keys().join("id_ed25519")))
     }
 
-    pub fn dial_as(&self, target: &SshTarget, auth: &SshAuth) -> Result<Link> {
+    pub(crate) fn dial_as(&self, target: &SshTarget, auth: &SshAuth) -> Result<Link> {
         dial("nas1", target, auth, &DialOptions::default(), &Cancel::new())
     }
 
     /// A link whose forward to an echo server is open.
-    pub fn echo_link(&self) -> Link {
+    pub(crate) fn echo_link(&self) -> Link {
         let link = self.dial().unwrap();
         link.open_forward(self.echo().to_str().unwrap()).unwrap();
         link
     }
 
     /// An echo server on a unix socket of the "host".
-    pub fn echo(&self) -> PathBuf {
+    pub(crate) fn echo(&self) -> PathBuf {
         self.serve("echo", |mut stream| {
             let mut buffer = vec![0; 256 * 1024];
             while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -216,7 +218,7 @@ impl Sshd {
     }
 
     /// A unix socket of the "host" whose connections get a thread each.
-    pub fn serve(&self, name: &str, body: impl Fn(UnixStream) + Send + Clone + 'static) -> PathBuf {
+    pub(crate) fn serve(&self, name: &str, body: impl Fn(UnixStream) + Send + Clone + 'static) -> PathBuf {
         let path = self.dir.path().join(name);
         let listener = UnixListener::bind(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
@@ -230,7 +232,7 @@ impl Sshd {
     }
 
     /// The process ids of the connections' sshd processes.
-    pub fn sessions(&self) -> Vec<String> {
+    pub(crate) fn sessions(&self) -> Vec<String> {
         let pid = self.child.id().to_string();
         let children = |pid: &str| -> Vec<String> {
             let output = Command::new("pgrep").args(["-P", pid]).output().unwrap();
@@ -246,10 +248,10 @@ impl Sshd {
         found
     }
 
-    pub fn signal_sessions(&self, signal: &str) {
+    pub(crate) fn signal_sessions(&self, signal: &str) {
         for pid in self.sessions() {
             // It may have ended meanwhile.
-            let _ = Command::new("kill").args([signal, &pid]).status();
+            let _ = Command::new("kill").args([signal, &pid]).stderr(Stdio::null()).status();
         }
     }
 }
@@ -267,29 +269,21 @@ impl Drop for Sshd {
 }
 
 /// `type base64` of one of the shared keys.
-pub fn host_key(name: &str, kind: &str) -> String {
+pub(crate) fn host_key(name: &str, kind: &str) -> String {
     public(&keys().join(format!("{name}_{kind}")))
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
 /// Everything an error tells, for comparisons.
-pub fn told(error: &Error) -> String {
+pub(crate) fn told(error: &Error) -> String {
     let mut text = format!("{error}");
     for hint in error.hints() {
         write!(text, "\nhint: {hint}").unwrap();
     }
     text
-}
-
-/// An SSH server's port that accepts and says nothing.
-pub fn silent_port() -> (u16, std::thread::JoinHandle<Vec<TcpStream>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let thread = std::thread::spawn(move || listener.accept().into_iter().map(|(s, _)| s).collect());
-    (port, thread)
 }
