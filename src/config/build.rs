@@ -11,7 +11,7 @@ use super::model::{
     ProviderKind, Reach, SshAuth, SshTarget, VirtType,
 };
 use super::problems::Problems;
-use super::yaml::Node;
+use super::yaml::{Node, ScalarKind, Value};
 
 /// The `known_hosts` file of a provider that has none because all its hosts are local: OpenSSH's global one.
 pub(crate) const UNUSED_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
@@ -114,10 +114,7 @@ impl Builder<'_> {
     fn block(&mut self, node: &Node, path: &str) -> Option<Provider> {
         let fields = Fields::open(&keys::BLOCK, node, path, self.problems)?;
         let hosts = self.hosts(&fields);
-        // With a host in error nobody knows whether it was meant to be local: then nothing more is asked for.
-        let ssh = hosts
-            .as_ref()
-            .is_some_and(|hosts| hosts.iter().any(|host| host.reach != Reach::Local));
+        let ssh = needs_ssh(node.get("hosts"));
         let auth = self.auth(&fields, ssh);
         let disk_size_gib = fields.integer("diskSizeGb", self.problems);
         let install_guest_agent = fields.boolean("installGuestAgent", self.problems);
@@ -224,8 +221,7 @@ impl Builder<'_> {
             return Vec::new();
         };
         let named = fields::named(node, &path, self.problems);
-        if matches!(&node.value, super::yaml::Value::Mapping(mapping) if mapping.entries.is_empty())
-        {
+        if matches!(&node.value, Value::Mapping(mapping) if mapping.entries.is_empty()) {
             self.problems
                 .add(node.line, &path, "is empty; at least one is needed");
         }
@@ -329,6 +325,18 @@ impl Builder<'_> {
             user,
             jump: jump.map(Box::new),
         }))
+    }
+}
+
+/// Whether a host in the list, right or wrong otherwise, is to be reached over SSH.
+fn needs_ssh(hosts: Option<&Node>) -> bool {
+    let local = |host: &Node| {
+        let scalar = host.get("local").and_then(Node::scalar);
+        scalar.is_some_and(|scalar| scalar.kind() == ScalarKind::Bool(true))
+    };
+    match hosts.map(|hosts| &hosts.value) {
+        Some(Value::Sequence(hosts)) => !hosts.iter().all(local),
+        _ => true,
     }
 }
 

@@ -34,8 +34,7 @@ pub fn schema() -> Value {
 
 /// An entry: the operator's own are anything, ours have the block that `type` names and no other.
 fn entry() -> Value {
-    let theirs =
-        json!({ "properties": { "type": { "enum": keys::SKIPPED_TYPES } }, "required": ["type"] });
+    let theirs = json!({ "type": "object", "properties": { "type": { "enum": keys::SKIPPED_TYPES } }, "required": ["type"] });
     let with_block = |block: &str| {
         let others: Map<String, Value> = keys::OUR_TYPES
             .iter()

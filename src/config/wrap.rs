@@ -107,7 +107,7 @@ fn entries(candidate: Candidate, problems: &mut Problems) -> Option<Found> {
 
 /// The `kind` of a Kubernetes object.
 fn kubernetes_kind(node: &Node) -> Option<&str> {
-    node.get("apiVersion")?;
+    node.get("apiVersion").or(node.get("data"))?;
     node.get("kind")?
         .scalar()
         .map(|scalar| scalar.text.as_str())

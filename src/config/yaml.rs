@@ -181,3 +181,83 @@ impl Mapping {
         self.entries.iter().find(|entry| entry.key.text == key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalars_are_what_some_yaml_reader_makes_of_them() {
+        use ScalarKind::{Bool, Null, Number, OldBool, Text};
+        let table: &[(ScalarKind, &[&str])] = &[
+            (Null, &["", "~", "null", "NULL"]),
+            (Bool(true), &["true", "True"]),
+            (Bool(false), &["false", "FALSE"]),
+            (OldBool, &["yes", "No", "ON", "off"]),
+            (
+                Number,
+                &[
+                    "0", "007", "-1", "+1", "1_000", "1.5", ".5", "1e3", "0x1F", "0o17", "0b1",
+                    ".inf", "-.INF", ".NaN",
+                ],
+            ),
+            (
+                Text,
+                &[
+                    "nas1",
+                    "1.2.3",
+                    "192.0.2.1",
+                    "0x",
+                    "0xg",
+                    "inf",
+                    "nan",
+                    "e3",
+                    "-",
+                    ".",
+                    "1e",
+                    "24h",
+                    "y",
+                    "::1",
+                ],
+            ),
+        ];
+        for (kind, texts) in table {
+            for text in *texts {
+                let mut scalar = Scalar {
+                    text: (*text).to_string(),
+                    plain: true,
+                    literal: None,
+                };
+                assert_eq!(scalar.kind(), *kind, "{text}");
+                scalar.plain = false;
+                assert_eq!(scalar.kind(), Text, "quoted {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_files_take_neither_long_nor_much() {
+        let keys: String = (0..100_000)
+            .map(|n| format!("{n}:\n"))
+            .fold(String::new(), |all, key| all + &key);
+        let anchors = format!(
+            "{}{}{}",
+            "&a [".repeat(60),
+            "1,".repeat(100_000),
+            "]".repeat(60)
+        );
+        let flaws = format!(
+            "a: &a {{{}}}\nb: [{}]\n",
+            "x,".repeat(100_000),
+            "*a,".repeat(10_000)
+        );
+        let started = std::time::Instant::now();
+        assert!(parse(&keys).is_ok());
+        for bomb in [anchors, flaws] {
+            let error = parse(&bomb).unwrap_err();
+            assert_eq!(error.what, "anchors and aliases expand to too much");
+        }
+        // Quadratic time would be minutes.
+        assert!(started.elapsed() < std::time::Duration::from_secs(20));
+    }
+}

@@ -8,7 +8,7 @@ use super::{Entry, Flaw, Mapping, Node, Offset, Scalar, SyntaxError, Value};
 
 /// Deepest nesting accepted; a providers file needs eight levels.
 const MAX_DEPTH: usize = 64;
-/// What aliases may expand to, in bytes; against "billion laughs".
+/// What anchors and aliases may copy, in bytes; against "billion laughs".
 const MAX_EXPANSION: usize = 16 << 20;
 /// What one node counts for in [`MAX_EXPANSION`], beside its text.
 const NODE_COST: usize = 64;
@@ -19,11 +19,12 @@ impl Node {
             + match &self.value {
                 Value::Scalar(scalar) => scalar.text.len(),
                 Value::Sequence(items) => items.iter().map(Node::cost).sum(),
-                Value::Mapping(mapping) => mapping
-                    .entries
-                    .iter()
-                    .map(|entry| entry.key.text.len() + entry.value.cost())
-                    .sum(),
+                Value::Mapping(mapping) => {
+                    let entry = |entry: &Entry| entry.key.text.len() + entry.value.cost();
+                    let flaw = |flaw: &Flaw| NODE_COST + flaw.key.len();
+                    mapping.entries.iter().map(entry).sum::<usize>()
+                        + mapping.flaws.iter().map(flaw).sum::<usize>()
+                }
             }
     }
 
@@ -60,11 +61,18 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
 /// A collection whose end hasn't come yet.
 enum Open {
     Sequence(Vec<Node>),
-    Mapping {
-        mapping: Mapping,
-        merges: Vec<(usize, Node)>,
-        key: Option<(Scalar, usize)>,
-    },
+    Mapping(OpenMapping),
+}
+
+#[derive(Default)]
+struct OpenMapping {
+    mapping: Mapping,
+    /// The keys so far, with their lines: looking through the entries would take quadratic time.
+    seen: HashMap<String, usize>,
+    /// What `<<` stands before, with the line.
+    merges: Vec<(usize, Node)>,
+    /// A key whose value hasn't come yet, with its line.
+    key: Option<(Scalar, usize)>,
 }
 
 struct Frame {
@@ -105,24 +113,20 @@ impl Builder {
                     }),
                     foreign_tag: foreign(tag.as_deref()),
                 };
-                self.finish(node, anchor);
+                self.finish(node, anchor, span)?;
             }
             Event::Alias(id) => {
                 let node = self.alias(id, span)?;
-                self.finish(node, 0);
+                self.finish(node, 0, span)?;
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.push(Open::Sequence(Vec::new()), span, anchor, tag.as_deref())?;
             }
             Event::MappingStart(_, anchor, tag) => {
-                let open = Open::Mapping {
-                    mapping: Mapping::default(),
-                    merges: Vec::new(),
-                    key: None,
-                };
+                let open = Open::Mapping(OpenMapping::default());
                 self.push(open, span, anchor, tag.as_deref())?;
             }
-            Event::SequenceEnd | Event::MappingEnd => self.pop(),
+            Event::SequenceEnd | Event::MappingEnd => self.pop(span)?,
             // Anchors end with their document.
             Event::DocumentEnd => self.anchors.clear(),
             _ => {}
@@ -149,27 +153,20 @@ impl Builder {
         Ok(())
     }
 
-    fn pop(&mut self) {
+    fn pop(&mut self, span: Span) -> Result<(), SyntaxError> {
         let Some(frame) = self.stack.pop() else {
-            return;
+            return Ok(());
         };
         let value = match frame.open {
             Open::Sequence(items) => Value::Sequence(items),
-            Open::Mapping {
-                mut mapping,
-                merges,
-                ..
-            } => {
-                merge(&mut mapping, merges);
-                Value::Mapping(mapping)
-            }
+            Open::Mapping(open) => Value::Mapping(open.close()),
         };
         let node = Node {
             line: frame.line,
             value,
             foreign_tag: frame.foreign_tag,
         };
-        self.finish(node, frame.anchor);
+        self.finish(node, frame.anchor, span)
     }
 
     /// A copy of what the alias stands for.
@@ -180,93 +177,107 @@ impl Builder {
         if self.stack.len() + node.depth() > MAX_DEPTH {
             return Err(too_deep(span));
         }
+        let node = node.clone();
+        self.spend(&node, span)?;
+        Ok(node)
+    }
+
+    /// Counts a copy of the node.
+    fn spend(&mut self, node: &Node, span: Span) -> Result<(), SyntaxError> {
         self.expanded += node.cost();
         if self.expanded > MAX_EXPANSION {
-            return Err(at(span, "aliases expand to too much"));
+            return Err(at(span, "anchors and aliases expand to too much"));
         }
-        Ok(node.clone())
+        Ok(())
     }
 
     /// Hands a complete node to its anchor and to what it stands in.
-    fn finish(&mut self, node: Node, anchor: usize) {
+    fn finish(&mut self, node: Node, anchor: usize, span: Span) -> Result<(), SyntaxError> {
         if anchor != 0 {
+            self.spend(&node, span)?;
             self.anchors.insert(anchor, node.clone());
         }
         match self.stack.last_mut().map(|frame| &mut frame.open) {
             None => self.documents.push(node),
             Some(Open::Sequence(items)) => items.push(node),
-            Some(Open::Mapping {
-                mapping,
-                merges,
-                key,
-            }) => match key.take() {
-                None => *key = Some(as_key(node, mapping)),
-                Some((name, line)) if name.plain && name.text == "<<" => {
-                    if !merges.is_empty() {
-                        mapping.flaws.push(flaw(
-                            line,
-                            "<<",
-                            "duplicate key; merge several mappings as `<<: [*a, *b]`",
-                        ));
-                    }
-                    merges.push((line, node));
-                }
-                Some((name, line)) => add(mapping, name, line, node),
-            },
+            Some(Open::Mapping(open)) => open.take(node),
         }
+        Ok(())
     }
 }
 
-fn as_key(node: Node, mapping: &mut Mapping) -> (Scalar, usize) {
-    if let Value::Scalar(scalar) = node.value {
-        return (scalar, node.line);
+impl OpenMapping {
+    /// Takes the next node: a key, or the value of the key before.
+    fn take(&mut self, node: Node) {
+        match self.key.take() {
+            None => self.key = Some(self.as_key(node)),
+            Some((name, line)) if name.plain && name.text == "<<" => {
+                if !self.merges.is_empty() {
+                    let what = "duplicate key; merge several mappings as `<<: [*a, *b]`";
+                    self.mapping.flaws.push(flaw(line, "<<", what));
+                }
+                self.merges.push((line, node));
+            }
+            Some((key, line)) => self.add(Entry {
+                key,
+                line,
+                value: node,
+            }),
+        }
     }
-    mapping
-        .flaws
-        .push(flaw(node.line, "?", "a list or mapping can't be a key"));
-    (
-        Scalar {
+
+    fn as_key(&mut self, node: Node) -> (Scalar, usize) {
+        if let Value::Scalar(scalar) = node.value {
+            return (scalar, node.line);
+        }
+        let what = "a list or mapping can't be a key";
+        self.mapping.flaws.push(flaw(node.line, "?", what));
+        let key = Scalar {
             text: "?".to_string(),
             plain: false,
             literal: None,
-        },
-        node.line,
-    )
-}
-
-fn add(mapping: &mut Mapping, key: Scalar, line: usize, value: Node) {
-    if let Some(first) = mapping.get(&key.text).map(|entry| entry.line) {
-        let duplicate = flaw(line, &key.text, "duplicate key");
-        mapping.flaws.push(Flaw {
-            first: Some(first),
-            ..duplicate
-        });
-        return;
-    }
-    mapping.entries.push(Entry { key, line, value });
-}
-
-/// Applies `<<`: what the mapping says itself wins, then the earlier of several merged mappings.
-fn merge(mapping: &mut Mapping, merges: Vec<(usize, Node)>) {
-    for (line, node) in merges {
-        let sources = match node.value {
-            Value::Sequence(items) => items,
-            _ => vec![node],
         };
-        for source in sources {
-            let Value::Mapping(source) = source.value else {
-                let what = format!(
-                    "merges a mapping or a list of mappings, found {}",
-                    source.describe()
-                );
-                mapping.flaws.push(flaw(line, "<<", &what));
-                continue;
+        (key, node.line)
+    }
+
+    fn add(&mut self, entry: Entry) {
+        if let Some(first) = self.seen.get(&entry.key.text) {
+            let duplicate = flaw(entry.line, &entry.key.text, "duplicate key");
+            self.mapping.flaws.push(Flaw {
+                first: Some(*first),
+                ..duplicate
+            });
+            return;
+        }
+        self.seen.insert(entry.key.text.clone(), entry.line);
+        self.mapping.entries.push(entry);
+    }
+
+    /// Applies `<<`: what the mapping says itself wins, then the earlier of several merged mappings.
+    fn close(mut self) -> Mapping {
+        for (line, node) in std::mem::take(&mut self.merges) {
+            let sources = match node.value {
+                Value::Sequence(items) => items,
+                _ => vec![node],
             };
-            mapping.flaws.extend(source.flaws);
-            for entry in source.entries {
-                if mapping.get(&entry.key.text).is_none() {
-                    mapping.entries.push(entry);
-                }
+            for source in sources {
+                self.merge(line, source);
+            }
+        }
+        self.mapping
+    }
+
+    fn merge(&mut self, line: usize, source: Node) {
+        let found = source.describe();
+        let Value::Mapping(source) = source.value else {
+            let what = format!("merges a mapping or a list of mappings, found {found}");
+            self.mapping.flaws.push(flaw(line, "<<", &what));
+            return;
+        };
+        self.mapping.flaws.extend(source.flaws);
+        for entry in source.entries {
+            if !self.seen.contains_key(&entry.key.text) {
+                self.add(entry);
             }
         }
     }
