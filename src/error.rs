@@ -279,7 +279,7 @@ impl Error {
         self
     }
 
-    /// The same error in another class, where the caller knows better (NO_DOMAIN inside create, say).
+    /// The same error in another class, where the caller knows better (`NO_DOMAIN` inside create, say).
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Self {
         self.inner.class = class;

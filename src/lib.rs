@@ -1,11 +1,73 @@
 //! egressctl: proxy VMs on your own libvirt/KVM hypervisors, over nothing but SSH.
+//!
+//! Data flows one way: `cli` → `commands` → `config`, `placement` (what is meant) → `find`, `create`, `delete`,
+//! `image`, `check` (what to do) → `host` (one connection each) → `libvirt` (the seam) and `ssh` (the transport);
+//! results come back as plain values, and only `output` prints them. See docs/architecture.md.
 #![warn(missing_docs)]
 
+pub mod address;
 pub mod cancel;
+pub mod check;
+pub mod cli;
+pub mod commands;
 pub mod config;
+pub mod create;
+pub mod delete;
 pub mod error;
+pub mod facts;
+pub mod find;
+pub mod host;
 pub mod image;
+pub mod instance;
+pub mod inventory;
+pub mod libvirt;
 pub mod name;
+pub mod output;
+pub mod owner;
+pub mod parallel;
+pub mod placement;
 pub mod seed;
-pub mod xml;
+mod signals;
 pub mod ssh;
+pub mod undo;
+pub mod units;
+pub mod xml;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// Runs the program: parses the command line, runs the command, prints its errors, gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            // Help and version on a closed pipe end quietly.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let ui = output::Ui::new(&cli.global);
+    start_log(cli.global.verbose);
+    libvirt::silence_library();
+    let cancels = host::Cancels::new();
+    let result = signals::watch(&cancels).and_then(|()| commands::run(&cli, &ui, &cancels));
+    let errors = result.unwrap_or_else(|error| vec![error]);
+    for error in &errors {
+        ui.error(error);
+    }
+    ExitCode::from(commands::exit_code(&errors))
+}
+
+/// `-v` logs every call to libvirt, `-vv` also XML and addresses; `RUST_LOG` overrides both.
+fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "egressctl=info",
+        _ => "egressctl=debug",
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        .format_target(false)
+        .init();
+}

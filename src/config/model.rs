@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One provider entry of type `kvm` or `kvm2`, with every default filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One provider entry of type `kvm` or `kvm2`, with every default filled in. Its `Debug` keeps `vendor_data` to itself.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Provider {
     /// The entry's name, what `--provider` picks.
     pub name: String,
@@ -27,6 +27,15 @@ pub struct Provider {
     pub hosts: Vec<Host>,
     /// How long an instance lives when `--ttl` isn't given; none means for ever.
     pub default_ttl: Option<Duration>,
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("name", &self.name)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The operator's provider types that egressctl drives.

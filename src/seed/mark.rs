@@ -19,6 +19,8 @@ pub struct SeedMark {
     pub name: String,
     /// When the instance was made.
     pub created_at: Timestamp,
+    /// The process that made it ([`crate::owner::Owner`]), so that one that died can be told from one at work.
+    pub owner: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -28,6 +30,8 @@ struct Json {
     uid: String,
     name: String,
     created_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 impl SeedMark {
@@ -38,6 +42,7 @@ impl SeedMark {
             uid: self.uid.clone(),
             name: self.name.clone(),
             created_at: self.created_at.to_string(),
+            owner: self.owner.clone(),
         };
         let bytes = serde_json::to_vec(&json).unwrap_or_default();
         if bytes.is_empty() || bytes.len() > APPLICATION_USE.1 {
@@ -70,5 +75,6 @@ pub fn read_mark(head: &[u8]) -> Option<SeedMark> {
         uid: json.uid,
         name: json.name,
         created_at,
+        owner: json.owner,
     })
 }

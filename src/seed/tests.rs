@@ -21,6 +21,7 @@ fn mark() -> SeedMark {
         uid: "0f5e & \"x\"".into(),
         name: "web-1".into(),
         created_at: "2026-11-29T19:38:00Z".parse().unwrap(),
+        owner: Some("place:1:2".into()),
     }
 }
 

@@ -1,0 +1,161 @@
+//! One host of the configuration and this run's connection to it: dialled when first needed, dialled again when lost.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::cancel::Cancel;
+use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
+use crate::error::Result;
+use crate::libvirt::{Connection, Hypervisor, Limits};
+use crate::ssh::{self, DialOptions, Link, Prompt};
+
+/// The run's two cancels: the first signal stops the work, the second one its clean-up too.
+#[derive(Clone)]
+pub struct Cancels {
+    /// Set by the first SIGINT or SIGTERM.
+    pub work: Cancel,
+    /// Set by the second.
+    pub cleanup: Cancel,
+}
+
+impl Cancels {
+    /// Neither is set.
+    pub fn new() -> Self {
+        Cancels {
+            work: Cancel::new(),
+            cleanup: Cancel::new(),
+        }
+    }
+}
+
+impl Default for Cancels {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How long each call of a clean-up may take: it shall be over within 10 s.
+const CLEANUP_LIMITS: Limits = Limits {
+    rpc: Duration::from_secs(5),
+    start: Duration::from_secs(5),
+    stream: Duration::from_secs(5),
+};
+const CLEANUP_DIAL: Duration = Duration::from_secs(5);
+
+/// Asks for a key's passphrase; shared by all hosts of a run.
+pub type SharedPrompt = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// One host and the connection to it.
+pub struct HostSession {
+    config: config::Host,
+    auth: SshAuth,
+    cancels: Cancels,
+    prompt: Option<SharedPrompt>,
+    current: Mutex<Option<Arc<Connection>>>,
+}
+
+impl HostSession {
+    /// A session that isn't connected yet.
+    pub fn new(
+        config: config::Host,
+        auth: SshAuth,
+        cancels: Cancels,
+        prompt: Option<SharedPrompt>,
+    ) -> Self {
+        HostSession {
+            config,
+            auth,
+            cancels,
+            prompt,
+            current: Mutex::new(None),
+        }
+    }
+
+    /// One session for each host of the provider, in the configuration's order.
+    pub fn of_provider(
+        provider: &Provider,
+        cancels: &Cancels,
+        prompt: Option<&SharedPrompt>,
+    ) -> Vec<Self> {
+        let session = |host: &config::Host| {
+            Self::new(
+                host.clone(),
+                provider.auth.clone(),
+                cancels.clone(),
+                prompt.cloned(),
+            )
+        };
+        provider.hosts.iter().map(session).collect()
+    }
+
+    /// The host's name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The host's configuration.
+    pub fn config(&self) -> &config::Host {
+        &self.config
+    }
+
+    /// The pool that our volumes are in.
+    pub fn pool(&self) -> &str {
+        &self.config.pool
+    }
+
+    /// The run's cancels.
+    pub fn cancels(&self) -> &Cancels {
+        &self.cancels
+    }
+
+    /// The run's one connection to the host; dials when there is none, or when it was lost.
+    pub fn connect(&self) -> Result<Arc<dyn Hypervisor>> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = current.as_ref().filter(|connection| connection.stands());
+        let connection = match alive {
+            Some(connection) => Arc::clone(connection),
+            None => Arc::new(self.open_for_work()?),
+        };
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// A connection of its own, for a long upload or for `check`: what happens to it touches no other call.
+    pub fn connect_apart(&self) -> Result<Arc<dyn Hypervisor>> {
+        Ok(Arc::new(self.open_for_work()?))
+    }
+
+    /// A connection for cleaning up: it works also after the run was interrupted, and it hurries.
+    pub fn connect_for_cleanup(&self) -> Result<Arc<dyn Hypervisor>> {
+        let connection = self.open(&self.cancels.cleanup, CLEANUP_DIAL, CLEANUP_LIMITS)?;
+        Ok(Arc::new(connection))
+    }
+
+    fn open_for_work(&self) -> Result<Connection> {
+        self.open(
+            &self.cancels.work,
+            DialOptions::default().dial_limit,
+            Limits::default(),
+        )
+    }
+
+    fn open(&self, cancel: &Cancel, dial_limit: Duration, limits: Limits) -> Result<Connection> {
+        cancel.check()?;
+        let name = self.name();
+        let link = match &self.config.reach {
+            Reach::Local => ssh::local(name, &self.config.socket)?,
+            Reach::Ssh(target) => self.dial(target, cancel, dial_limit)?,
+        };
+        link.open_forward(&self.config.socket)?;
+        Connection::open(name, Arc::new(link), cancel, limits)
+    }
+
+    fn dial(&self, target: &SshTarget, cancel: &Cancel, dial_limit: Duration) -> Result<Link> {
+        let options = DialOptions {
+            dial_limit,
+            prompt: self.prompt.as_ref().map(|prompt| &**prompt as &Prompt<'_>),
+            ..DialOptions::default()
+        };
+        ssh::dial(self.name(), target, &self.auth, &options, cancel)
+    }
+}

@@ -1,0 +1,152 @@
+//! Time limits for blocking calls: when one passes, the connection under the call is closed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// One thread that watches the calls under way on a connection.
+pub(super) struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    armed: Vec<(Instant, Arc<AtomicBool>)>,
+    stop: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call under way; its limit is lifted when this is dropped.
+pub(super) struct Armed<'a> {
+    shared: &'a Shared,
+    expired: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    /// Starts watching; `on_expire` is run, once per passed limit, to release the blocked call.
+    pub(super) fn start(on_expire: impl Fn() + Send + 'static) -> Self {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        });
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("watchdog".to_owned())
+            .spawn(move || watch(&watched, &on_expire))
+            .ok();
+        Watchdog { shared, thread }
+    }
+
+    /// Limits what is done until the result is dropped.
+    pub(super) fn arm(&self, limit: Duration) -> Armed<'_> {
+        let expired = Arc::new(AtomicBool::new(false));
+        let deadline = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        let earlier = state.armed.iter().map(|(at, _)| *at).min();
+        state.armed.push((deadline, Arc::clone(&expired)));
+        drop(state);
+        // The thread sleeps until the earliest deadline it knows; a later one needs no waking.
+        if earlier.is_none_or(|at| deadline < at) {
+            self.shared.changed.notify_one();
+        }
+        Armed {
+            shared: &self.shared,
+            expired,
+        }
+    }
+}
+
+impl Armed<'_> {
+    /// Whether the limit has passed.
+    pub(super) fn expired(&self) -> bool {
+        self.expired.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Armed<'_> {
+    fn drop(&mut self) {
+        self.shared
+            .lock()
+            .armed
+            .retain(|(_, flag)| !Arc::ptr_eq(flag, &self.expired));
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(shared: &Shared, on_expire: &dyn Fn()) {
+    let mut state = shared.lock();
+    while !state.stop {
+        let now = Instant::now();
+        let due: Vec<_> = state
+            .armed
+            .iter()
+            .filter(|(at, _)| *at <= now)
+            .cloned()
+            .collect();
+        if due.is_empty() {
+            let next = state.armed.iter().map(|(at, _)| *at).min();
+            let wait = next.map_or(Duration::from_secs(3600), |at| {
+                at.saturating_duration_since(now)
+            });
+            state = shared
+                .changed
+                .wait_timeout(state, wait)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            continue;
+        }
+        state.armed.retain(|(at, _)| *at > now);
+        for (_, flag) in due {
+            flag.store(true, Ordering::Release);
+        }
+        drop(state);
+        on_expire();
+        state = shared.lock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_passed_limit_releases_and_marks_only_its_own_call() {
+        let (sender, released) = mpsc::channel();
+        let watchdog = Watchdog::start(move || sender.send(()).unwrap());
+        let long = watchdog.arm(Duration::from_secs(60));
+        let short = watchdog.arm(Duration::from_millis(10));
+        released.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert!(short.expired());
+        assert!(!long.expired());
+    }
+
+    #[test]
+    fn a_call_that_ends_in_time_releases_nothing() {
+        let (sender, released) = mpsc::channel();
+        let watchdog = Watchdog::start(move || sender.send(()).unwrap());
+        drop(watchdog.arm(Duration::from_millis(30)));
+        assert!(released.recv_timeout(Duration::from_millis(120)).is_err());
+    }
+}

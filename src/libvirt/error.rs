@@ -1,0 +1,175 @@
+//! Pure: which class and reason an error of libvirt has, by its numbers, never by its text.
+
+use crate::error::{Class, Reason};
+
+/// What libvirt says of a failed call (`virError`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LibvirtError {
+    /// `virErrorNumber`.
+    pub(super) code: u32,
+    /// `virErrorDomain`: which part of libvirt said it.
+    pub(super) domain: u32,
+    /// For a system error, its errno.
+    pub(super) int1: i32,
+    /// libvirt's text.
+    pub(super) message: String,
+}
+
+// virErrorNumber, of libvirt's virterror.h.
+const INTERNAL_ERROR: u32 = 1;
+const NO_SUPPORT: u32 = 3;
+const INVALID_ARG: u32 = 8;
+const OPERATION_FAILED: u32 = 9;
+const XML_ERROR: u32 = 27;
+const OPERATION_DENIED: u32 = 29;
+const SYSTEM_ERROR: u32 = 38;
+const RPC: u32 = 39;
+pub(super) const NO_DOMAIN: u32 = 42;
+pub(super) const NO_NETWORK: u32 = 43;
+const AUTH_FAILED: u32 = 45;
+const NO_STORAGE_POOL: u32 = 49;
+pub(super) const NO_STORAGE_VOL: u32 = 50;
+pub(super) const OPERATION_INVALID: u32 = 55;
+pub(super) const NO_INTERFACE: u32 = 57;
+const CONFIG_UNSUPPORTED: u32 = 67;
+const RESOURCE_BUSY: u32 = 87;
+const ACCESS_DENIED: u32 = 88;
+pub(super) const STORAGE_VOL_EXIST: u32 = 90;
+const XML_INVALID_SCHEMA: u32 = 92;
+const AUTH_CANCELLED: u32 = 79;
+const AUTH_UNAVAILABLE: u32 = 94;
+const AGENT_UNRESPONSIVE: u32 = 86;
+
+/// `VIR_FROM_RPC`: the client side of the connection itself.
+const FROM_RPC: u32 = 7;
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+impl LibvirtError {
+    /// The class and reason of the failure.
+    pub(super) fn classify(&self) -> (Class, Reason) {
+        match self.code {
+            NO_DOMAIN => (Class::NotFound, Reason::InstanceNotFound),
+            NO_STORAGE_VOL => (Class::NotFound, Reason::LibvirtError),
+            NO_STORAGE_POOL => (Class::Permanent, Reason::PoolNotFound),
+            NO_NETWORK => (Class::Permanent, Reason::NetworkNotFound),
+            AUTH_FAILED | AUTH_CANCELLED | AUTH_UNAVAILABLE | ACCESS_DENIED | OPERATION_DENIED => {
+                (Class::Permanent, Reason::PermissionDenied)
+            }
+            XML_ERROR | CONFIG_UNSUPPORTED | NO_SUPPORT | INVALID_ARG | XML_INVALID_SCHEMA => {
+                (Class::Permanent, Reason::LibvirtError)
+            }
+            SYSTEM_ERROR => self.classify_errno(),
+            RESOURCE_BUSY => (Class::Transient, Reason::PoolBusy),
+            _ => (Class::Transient, Reason::LibvirtError),
+        }
+    }
+
+    fn classify_errno(&self) -> (Class, Reason) {
+        match self.int1 {
+            ENOSPC | EDQUOT => (Class::QuotaExceeded, Reason::PoolFull),
+            EPERM | EACCES => (Class::Permanent, Reason::PermissionDenied),
+            ENOENT if self.domain != FROM_RPC => (Class::Permanent, Reason::LibvirtError),
+            _ => (Class::Transient, Reason::LibvirtError),
+        }
+    }
+
+    /// Whether the client library itself failed to talk to the daemon. Code and text vary for one cause, so a
+    /// lost connection is told by this together with `virConnectIsAlive`.
+    pub(super) fn is_of_rpc(&self) -> bool {
+        self.domain == FROM_RPC || self.code == RPC
+    }
+
+    /// Whether the pool refuses for now because another job runs in it.
+    pub(super) fn is_pool_busy(&self) -> bool {
+        self.code == RESOURCE_BUSY
+            || (matches!(
+                self.code,
+                INTERNAL_ERROR | OPERATION_INVALID | OPERATION_FAILED
+            ) && self.message.contains("asynchronous jobs running"))
+    }
+
+    /// The code's name in libvirt's header, for the log.
+    pub(super) fn name(&self) -> &'static str {
+        match self.code {
+            INTERNAL_ERROR => "VIR_ERR_INTERNAL_ERROR",
+            NO_SUPPORT => "VIR_ERR_NO_SUPPORT",
+            INVALID_ARG => "VIR_ERR_INVALID_ARG",
+            OPERATION_FAILED => "VIR_ERR_OPERATION_FAILED",
+            XML_ERROR => "VIR_ERR_XML_ERROR",
+            OPERATION_DENIED => "VIR_ERR_OPERATION_DENIED",
+            SYSTEM_ERROR => "VIR_ERR_SYSTEM_ERROR",
+            RPC => "VIR_ERR_RPC",
+            NO_DOMAIN => "VIR_ERR_NO_DOMAIN",
+            NO_NETWORK => "VIR_ERR_NO_NETWORK",
+            AUTH_FAILED => "VIR_ERR_AUTH_FAILED",
+            NO_STORAGE_POOL => "VIR_ERR_NO_STORAGE_POOL",
+            NO_STORAGE_VOL => "VIR_ERR_NO_STORAGE_VOL",
+            OPERATION_INVALID => "VIR_ERR_OPERATION_INVALID",
+            NO_INTERFACE => "VIR_ERR_NO_INTERFACE",
+            CONFIG_UNSUPPORTED => "VIR_ERR_CONFIG_UNSUPPORTED",
+            AUTH_CANCELLED => "VIR_ERR_AUTH_CANCELLED",
+            AUTH_UNAVAILABLE => "VIR_ERR_AUTH_UNAVAILABLE",
+            AGENT_UNRESPONSIVE => "VIR_ERR_AGENT_UNRESPONSIVE",
+            RESOURCE_BUSY => "VIR_ERR_RESOURCE_BUSY",
+            ACCESS_DENIED => "VIR_ERR_ACCESS_DENIED",
+            STORAGE_VOL_EXIST => "VIR_ERR_STORAGE_VOL_EXIST",
+            XML_INVALID_SCHEMA => "VIR_ERR_XML_INVALID_SCHEMA",
+            _ => "VIR_ERR",
+        }
+    }
+
+    /// Whether the driver doesn't offer the call at all.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.code == NO_SUPPORT
+    }
+
+    /// Whether an old daemon refuses a flag it doesn't know.
+    pub(super) fn is_flag_refused(&self) -> bool {
+        matches!(self.code, INVALID_ARG | NO_SUPPORT | CONFIG_UNSUPPORTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u32, domain: u32, int1: i32) -> LibvirtError {
+        LibvirtError {
+            code,
+            domain,
+            int1,
+            message: String::new(),
+        }
+    }
+
+    #[test]
+    fn classes_follow_the_numbers() {
+        let table = [
+            (error(NO_DOMAIN, 10, 0), Class::NotFound),
+            (error(NO_STORAGE_VOL, 18, 0), Class::NotFound),
+            (error(NO_STORAGE_POOL, 18, 0), Class::Permanent),
+            (error(XML_ERROR, 20, 0), Class::Permanent),
+            (error(CONFIG_UNSUPPORTED, 10, 0), Class::Permanent),
+            (error(NO_SUPPORT, 10, 0), Class::Permanent),
+            (error(INVALID_ARG, 10, 0), Class::Permanent),
+            (error(AUTH_FAILED, 7, 0), Class::Permanent),
+            (error(ACCESS_DENIED, 10, 0), Class::Permanent),
+            (error(SYSTEM_ERROR, 18, ENOSPC), Class::QuotaExceeded),
+            (error(SYSTEM_ERROR, 18, EDQUOT), Class::QuotaExceeded),
+            (error(SYSTEM_ERROR, 7, 104), Class::Transient),
+            (error(SYSTEM_ERROR, 18, EACCES), Class::Permanent),
+            (error(SYSTEM_ERROR, FROM_RPC, ENOENT), Class::Transient),
+            (error(RESOURCE_BUSY, 18, 0), Class::Transient),
+            (error(AGENT_UNRESPONSIVE, 10, 0), Class::Transient),
+            (error(9999, 0, 0), Class::Transient),
+        ];
+        for (error, class) in table {
+            assert_eq!(error.classify().0, class, "{error:?}");
+        }
+    }
+}

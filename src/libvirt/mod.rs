@@ -1,0 +1,308 @@
+//! The one seam to libvirt: what egressctl asks of a hypervisor, in its own types.
+//!
+//! Methods are named after the libvirt call they make. An object that isn't there is `None` from
+//! `find_*`; every other failure is an [`Error`](crate::error::Error) with its class already decided.
+
+mod deadline;
+mod error;
+mod raw;
+mod real;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Result;
+
+pub use real::{Connection, Limits, silence_library};
+
+/// A domain as this run knows it: the UUID makes sure that later calls mean the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DomainRef {
+    /// The domain's name.
+    pub name: String,
+    /// Its UUID, as libvirt prints it.
+    pub uuid: String,
+}
+
+/// libvirt's domain states (`virDomainState`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainState {
+    /// 0, no state.
+    NoState,
+    /// 1, running.
+    Running,
+    /// 2, blocked on a resource.
+    Blocked,
+    /// 3, paused, with libvirt's reason.
+    Paused(u32),
+    /// 4, being shut down.
+    Shutdown,
+    /// 5, shut off, with libvirt's reason.
+    Shutoff(u32),
+    /// 6, crashed.
+    Crashed,
+    /// 7, suspended by the guest's power management.
+    PmSuspended,
+    /// A state this version doesn't know.
+    Other(u32),
+}
+
+impl DomainState {
+    /// From the numbers of `virDomainGetState`.
+    pub fn from_raw(state: u32, reason: u32) -> Self {
+        match state {
+            0 => DomainState::NoState,
+            1 => DomainState::Running,
+            2 => DomainState::Blocked,
+            3 => DomainState::Paused(reason),
+            4 => DomainState::Shutdown,
+            5 => DomainState::Shutoff(reason),
+            6 => DomainState::Crashed,
+            7 => DomainState::PmSuspended,
+            other => DomainState::Other(other),
+        }
+    }
+
+    /// Whether a QEMU process stands behind it (`virDomainIsActive`).
+    pub fn is_active(self) -> bool {
+        !matches!(self, DomainState::Shutoff(_) | DomainState::Crashed)
+    }
+}
+
+impl fmt::Display for DomainState {
+    /// libvirt's own words, with the reason where it tells something: `paused (I/O error)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Reasons: virDomainPausedReason and virDomainShutoffReason of libvirt-domain.h.
+        let (word, reason) = match self {
+            DomainState::NoState => ("no state", ""),
+            DomainState::Running => ("running", ""),
+            DomainState::Blocked => ("blocked", ""),
+            DomainState::Shutdown => ("in shutdown", ""),
+            DomainState::Crashed => ("crashed", ""),
+            DomainState::PmSuspended => ("pmsuspended", ""),
+            DomainState::Other(n) => return write!(f, "state {n}"),
+            DomainState::Paused(reason) => (
+                "paused",
+                match reason {
+                    1 => "user",
+                    2 => "migration",
+                    3 => "save",
+                    4 => "dump",
+                    5 => "I/O error",
+                    6 => "watchdog",
+                    7 => "from snapshot",
+                    8 => "shutting down",
+                    9 => "snapshot",
+                    10 => "crashed",
+                    11 => "starting up",
+                    12 => "post-copy",
+                    13 => "post-copy failed",
+                    14 => "API error",
+                    _ => "",
+                },
+            ),
+            DomainState::Shutoff(reason) => (
+                "shut off",
+                match reason {
+                    2 => "destroyed",
+                    3 => "crashed",
+                    4 => "migrated",
+                    5 => "saved",
+                    6 => "failed",
+                    7 => "from snapshot",
+                    8 => "daemon",
+                    _ => "",
+                },
+            ),
+        };
+        f.write_str(word)?;
+        if !reason.is_empty() {
+            write!(f, " ({reason})")?;
+        }
+        Ok(())
+    }
+}
+
+/// One listed domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainInfo {
+    /// Which one.
+    pub domain: DomainRef,
+    /// Its state.
+    pub state: DomainState,
+    /// Its XML (`virDomainGetXMLDesc`).
+    pub xml: String,
+}
+
+/// Where interface addresses come from (`virDomainInterfaceAddressesSource`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressSource {
+    /// libvirt's own DHCP server.
+    Lease,
+    /// qemu-guest-agent in the guest.
+    Agent,
+    /// The host's ARP table.
+    Arp,
+}
+
+impl AddressSource {
+    /// As printed in `ipSource`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AddressSource::Lease => "lease",
+            AddressSource::Agent => "agent",
+            AddressSource::Arp => "arp",
+        }
+    }
+}
+
+/// One interface of a guest, as a source sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceInfo {
+    /// The guest's (agent) or host's (lease, ARP) name of it.
+    pub name: String,
+    /// MAC address, lower case.
+    pub mac: Option<String>,
+    /// IP addresses, without prefix lengths.
+    pub addresses: Vec<String>,
+}
+
+/// What `virDomainUndefineFlags` shall take along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NvramPolicy {
+    /// Remove the domain's own NVRAM file.
+    Remove,
+    /// Leave the file: it isn't the domain's own.
+    Keep,
+}
+
+/// A storage pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolInfo {
+    /// Its name.
+    pub name: String,
+    /// Whether it is running.
+    pub active: bool,
+    /// Its XML (`virStoragePoolGetXMLDesc`).
+    pub xml: String,
+}
+
+/// Versions, as `major*1_000_000 + minor*1_000 + release`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The libvirt daemon's.
+    pub libvirt: u64,
+    /// QEMU's.
+    pub hypervisor: u64,
+}
+
+/// A volume being written. Dropped without [`finish`](VolumeUpload::finish), the stream is aborted.
+pub trait VolumeUpload: Send {
+    /// Sends all of `data` (`virStreamSend`).
+    fn send(&mut self, data: &[u8]) -> Result<()>;
+    /// Ends the stream; only then is the volume's content known to be complete (`virStreamFinish`).
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// What egressctl asks of one host's libvirt.
+pub trait Hypervisor: HostCalls + DomainCalls + StorageCalls {}
+
+impl<T: HostCalls + DomainCalls + StorageCalls> Hypervisor for T {}
+
+/// The host itself.
+pub trait HostCalls: Send + Sync {
+    /// Whether the connection still stands (`virConnectIsAlive`).
+    fn is_alive(&self) -> bool;
+    /// The daemon's and QEMU's version.
+    fn versions(&self) -> Result<Versions>;
+    /// The host's name (`virConnectGetHostname`). Takes 10 s where the host can't resolve its own name.
+    fn hostname(&self) -> Result<String>;
+    /// `virConnectGetCapabilities`.
+    fn capabilities(&self) -> Result<String>;
+    /// `virConnectGetDomainCapabilities` for q35 on `x86_64`; `None` where that domain type isn't offered.
+    fn find_domain_capabilities(&self, domain_type: &str) -> Result<Option<String>>;
+    /// What a small shell command prints on the host, over the same SSH connection; `None` where sshd doesn't allow
+    /// it. For facts that libvirt doesn't tell; reads only.
+    fn host_command(&self, command: &str) -> Result<Option<String>>;
+    /// Whether an interface of the host has that name (`virInterfaceLookupByName`); `None` where the daemon
+    /// has no interface driver.
+    fn interface_exists(&self, name: &str) -> Result<Option<bool>>;
+    /// Whether a libvirt network of that name is active; `None` where there is none.
+    fn find_network(&self, name: &str) -> Result<Option<bool>>;
+}
+
+/// Domains.
+pub trait DomainCalls: Send + Sync {
+    /// Every domain with state and XML. One that vanishes meanwhile is left out.
+    fn list_domains(&self) -> Result<Vec<DomainInfo>>;
+    /// One domain by name.
+    fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>>;
+    /// The domain's present state (`virDomainGetState`).
+    fn domain_state(&self, domain: &DomainRef) -> Result<DomainState>;
+    /// `virDomainDefineXMLFlags`.
+    fn define_domain(&self, xml: &str) -> Result<DomainRef>;
+    /// Starts it (`virDomainCreate`).
+    fn create_domain(&self, domain: &DomainRef) -> Result<()>;
+    /// Lets a paused domain go on (`virDomainResume`).
+    fn resume_domain(&self, domain: &DomainRef) -> Result<()>;
+    /// Hard off (`virDomainDestroy`); already off is fine.
+    fn destroy_domain(&self, domain: &DomainRef) -> Result<()>;
+    /// Forgets it, with managed save, snapshot and checkpoint metadata; already gone is fine.
+    fn undefine_domain(&self, domain: &DomainRef, nvram: NvramPolicy) -> Result<()>;
+    /// `virDomainInterfaceAddresses`.
+    fn interface_addresses(
+        &self,
+        domain: &DomainRef,
+        source: AddressSource,
+    ) -> Result<Vec<InterfaceInfo>>;
+    /// `virDomainQemuAgentCommand`, with a limit in whole seconds.
+    fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String>;
+}
+
+/// Storage pools and volumes.
+pub trait StorageCalls: Send + Sync {
+    /// The names of all pools, active or not.
+    fn list_pools(&self) -> Result<Vec<String>>;
+    /// One pool by name.
+    fn find_pool(&self, pool: &str) -> Result<Option<PoolInfo>>;
+    /// Reads the pool's directory again (`virStoragePoolRefresh`).
+    fn refresh_pool(&self, pool: &str) -> Result<()>;
+    /// The names of all volumes of a pool.
+    fn list_volumes(&self, pool: &str) -> Result<Vec<String>>;
+    /// One volume's XML; `None` where it isn't there.
+    fn find_volume_xml(&self, pool: &str, name: &str) -> Result<Option<String>>;
+    /// Creates a volume and gives its path; `None` where one of that name exists already.
+    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<Option<String>>;
+    /// Opens a volume for writing from `offset` on.
+    fn upload_volume(
+        &self,
+        pool: &str,
+        name: &str,
+        offset: u64,
+    ) -> Result<Box<dyn VolumeUpload + '_>>;
+    /// Reads at most `limit` bytes from a volume's start; `None` where it isn't there.
+    fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>>;
+    /// Deletes a volume; already gone is fine (`false`).
+    fn delete_volume(&self, pool: &str, name: &str) -> Result<bool>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_says_why() {
+        assert_eq!(
+            DomainState::from_raw(3, 5).to_string(),
+            "paused (I/O error)"
+        );
+        assert_eq!(DomainState::from_raw(5, 1).to_string(), "shut off");
+        assert_eq!(
+            DomainState::from_raw(5, 3).to_string(),
+            "shut off (crashed)"
+        );
+        assert_eq!(DomainState::from_raw(99, 0).to_string(), "state 99");
+        assert!(DomainState::from_raw(3, 1).is_active());
+        assert!(!DomainState::from_raw(5, 0).is_active());
+    }
+}

@@ -1,0 +1,275 @@
+//! The calls about domains.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use virt::domain::Domain;
+use virt::sys;
+
+use super::super::error::{NO_DOMAIN, OPERATION_INVALID};
+use super::super::{
+    AddressSource, DomainCalls, DomainInfo, DomainRef, DomainState, InterfaceInfo, NvramPolicy,
+};
+use super::{About, Connection, lock, raw};
+use crate::error::{Error, Reason, Result};
+use crate::parallel;
+
+/// Calls of one connection that are under way at once. libvirtd serves five at a time by default, but over
+/// distance more in the pipe is what counts: 200 domains over 30 ms took 6.4 s one by one, 0.29 s with 40.
+const CALLS_AT_ONCE: usize = 32;
+
+impl Connection {
+    fn domain_ref(&self, domain: Domain) -> Result<DomainRef> {
+        // Both are read from the handle, without a call to the daemon.
+        let name = self.rpc("virDomainGetName", &"", || domain.name())?;
+        let uuid = self.rpc("virDomainGetUUIDString", &About("domain", &name), || {
+            domain.uuid_string()
+        })?;
+        lock(&self.domains).insert(uuid.clone(), domain);
+        Ok(DomainRef { name, uuid })
+    }
+
+    fn handle(&self, domain: &DomainRef) -> Result<Domain> {
+        if let Some(handle) = lock(&self.domains).get(&domain.uuid) {
+            return Ok(handle.clone());
+        }
+        let handle = self.rpc(
+            "virDomainLookupByUUIDString",
+            &About("domain", &domain.name),
+            || self.connect().lookup_domain_by_uuid_string(&domain.uuid),
+        )?;
+        lock(&self.domains).insert(domain.uuid.clone(), handle.clone());
+        Ok(handle)
+    }
+
+    fn xml(&self, domain: &DomainRef) -> Result<Option<String>> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        let xml = self.find("virDomainGetXMLDesc", &about, NO_DOMAIN, || {
+            handle.xml_desc(0)
+        })?;
+        if let Some(xml) = &xml {
+            log::debug!("host={} domain={} xml={xml}", self.host, domain.name);
+        }
+        Ok(xml)
+    }
+
+    fn info(
+        &self,
+        domain: DomainRef,
+        states: &HashMap<String, DomainState>,
+    ) -> Result<Option<DomainInfo>> {
+        let Some(xml) = self.xml(&domain)? else {
+            return Ok(None);
+        };
+        let state = match states.get(&domain.uuid) {
+            Some(state) => *state,
+            None => match self.state_if_there(&domain)? {
+                Some(state) => state,
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(DomainInfo { domain, state, xml }))
+    }
+
+    fn state_if_there(&self, domain: &DomainRef) -> Result<Option<DomainState>> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        let state = self.find("virDomainGetState", &about, NO_DOMAIN, || {
+            raw::domain_state(&handle).ok_or_else(virt::error::Error::last_error)
+        })?;
+        Ok(state.map(|(state, reason)| DomainState::from_raw(state, reason)))
+    }
+
+    fn all_states(&self) -> Result<HashMap<String, DomainState>> {
+        let mut states = None;
+        self.rpc("virConnectGetAllDomainStats", &"", || {
+            states = raw::all_domain_states(self.connect());
+            if states.is_some() {
+                Ok(())
+            } else {
+                Err(virt::error::Error::last_error())
+            }
+        })?;
+        Ok(states
+            .unwrap_or_default()
+            .into_iter()
+            .map(|record| {
+                (
+                    record.uuid,
+                    DomainState::from_raw(record.state, record.reason),
+                )
+            })
+            .collect())
+    }
+}
+
+impl DomainCalls for Connection {
+    fn list_domains(&self) -> Result<Vec<DomainInfo>> {
+        let handles = self.rpc("virConnectListAllDomains", &"", || {
+            self.connect().list_all_domains(0)
+        })?;
+        if handles.is_empty() {
+            return Ok(Vec::new());
+        }
+        let domains = handles
+            .into_iter()
+            .map(|d| self.domain_ref(d))
+            .collect::<Result<Vec<_>>>()?;
+        let states = self.all_states()?;
+        let infos = parallel::map(domains, CALLS_AT_ONCE, |domain| self.info(domain, &states));
+        let mut infos: Vec<DomainInfo> = infos
+            .into_iter()
+            .filter_map(Result::transpose)
+            .collect::<Result<_>>()?;
+        infos.sort_by(|a, b| a.domain.name.cmp(&b.domain.name));
+        Ok(infos)
+    }
+
+    fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>> {
+        let about = About("domain", &name);
+        let found = self.find("virDomainLookupByName", &about, NO_DOMAIN, || {
+            self.connect().lookup_domain_by_name(name)
+        })?;
+        match found {
+            None => Ok(None),
+            Some(handle) => {
+                let domain = self.domain_ref(handle)?;
+                self.info(domain, &HashMap::new())
+            }
+        }
+    }
+
+    fn domain_state(&self, domain: &DomainRef) -> Result<DomainState> {
+        self.state_if_there(domain)?.ok_or_else(|| {
+            Error::transient(
+                Reason::InstanceNotFound,
+                format!("domain {} vanished meanwhile", domain.name),
+            )
+            .on_host(&self.host)
+        })
+    }
+
+    fn define_domain(&self, xml: &str) -> Result<DomainRef> {
+        log::debug!("host={} define xml={xml}", self.host);
+        let handle = self.rpc("virDomainDefineXMLFlags", &"", || {
+            self.connect()
+                .define_domain_xml_flags(xml, super::host::DEFINE_VALIDATE)
+        })?;
+        self.domain_ref(handle)
+    }
+
+    fn create_domain(&self, domain: &DomainRef) -> Result<()> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        match self.attempt("virDomainCreate", &about, self.limits.start, || {
+            handle.create()
+        }) {
+            Ok(()) => Ok(()),
+            // Somebody else started it meanwhile: what was wanted.
+            Err(failure)
+                if failure.is(OPERATION_INVALID) && self.domain_state(domain)?.is_active() =>
+            {
+                Ok(())
+            }
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    fn resume_domain(&self, domain: &DomainRef) -> Result<()> {
+        let handle = self.handle(domain)?;
+        self.rpc("virDomainResume", &About("domain", &domain.name), || {
+            handle.resume()
+        })
+        .map(drop)
+    }
+
+    fn destroy_domain(&self, domain: &DomainRef) -> Result<()> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        match self.attempt("virDomainDestroy", &about, self.limits.rpc, || {
+            handle.destroy()
+        }) {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.is(NO_DOMAIN) => Ok(()),
+            Err(failure) if failure.is(OPERATION_INVALID) => match self.state_if_there(domain)? {
+                Some(state) if state.is_active() => Err(self.error(&failure)),
+                _ => Ok(()),
+            },
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    fn undefine_domain(&self, domain: &DomainRef, nvram: NvramPolicy) -> Result<()> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        let nvram = match nvram {
+            NvramPolicy::Remove => sys::VIR_DOMAIN_UNDEFINE_NVRAM,
+            NvramPolicy::Keep => sys::VIR_DOMAIN_UNDEFINE_KEEP_NVRAM,
+        };
+        let saved =
+            sys::VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | sys::VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA;
+        // Checkpoint metadata came with libvirt 5.6; an older daemon refuses the whole call for it.
+        let attempts = [
+            saved | sys::VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | nvram,
+            saved | nvram,
+        ];
+        let mut last = None;
+        for flags in attempts {
+            let call = || handle.undefine_flags(flags);
+            match self.attempt("virDomainUndefineFlags", &about, self.limits.rpc, call) {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.is(NO_DOMAIN) => return Ok(()),
+                Err(failure) if failure.timed_out.is_none() && failure.raw.is_flag_refused() => {
+                    last = Some(self.error(&failure));
+                }
+                Err(failure) => return Err(self.error(&failure)),
+            }
+        }
+        last.map_or(Ok(()), Err)
+    }
+
+    fn interface_addresses(
+        &self,
+        domain: &DomainRef,
+        source: AddressSource,
+    ) -> Result<Vec<InterfaceInfo>> {
+        let handle = self.handle(domain)?;
+        let number = match source {
+            AddressSource::Lease => sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE,
+            AddressSource::Agent => sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT,
+            AddressSource::Arp => sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
+        };
+        let about = format!(" domain={} source={}", domain.name, source.as_str());
+        let interfaces = self.rpc("virDomainInterfaceAddresses", &about, || {
+            handle.interface_addresses(number, 0)
+        })?;
+        log::debug!(
+            "host={} domain={} addresses={interfaces:?}",
+            self.host,
+            domain.name
+        );
+        Ok(interfaces
+            .into_iter()
+            .map(|interface| InterfaceInfo {
+                name: interface.name,
+                mac: interface.hwaddr.map(|mac| mac.to_lowercase()),
+                addresses: interface
+                    .addrs
+                    .into_iter()
+                    .map(|address| address.addr)
+                    .collect(),
+            })
+            .collect())
+    }
+
+    fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String> {
+        let handle = self.handle(domain)?;
+        let seconds = i32::try_from(limit.as_secs()).unwrap_or(i32::MAX);
+        self.rpc(
+            "virDomainQemuAgentCommand",
+            &About("domain", &domain.name),
+            || handle.qemu_agent_command(json, seconds, 0),
+        )
+    }
+}

@@ -1,0 +1,97 @@
+//! The calls about the host itself.
+
+use virt::sys;
+
+use super::super::error::{NO_INTERFACE, NO_NETWORK};
+use super::super::{HostCalls, Versions};
+use super::{About, Connection};
+use crate::error::Result;
+
+impl HostCalls for Connection {
+    fn is_alive(&self) -> bool {
+        self.connection_stands()
+    }
+
+    fn versions(&self) -> Result<Versions> {
+        let connect = self.connect();
+        Ok(Versions {
+            libvirt: u64::from(self.rpc("virConnectGetLibVersion", &"", || connect.lib_version())?),
+            hypervisor: u64::from(self.rpc("virConnectGetVersion", &"", || connect.hyp_version())?),
+        })
+    }
+
+    fn hostname(&self) -> Result<String> {
+        self.rpc("virConnectGetHostname", &"", || self.connect().hostname())
+    }
+
+    fn capabilities(&self) -> Result<String> {
+        self.rpc("virConnectGetCapabilities", &"", || {
+            self.connect().capabilities()
+        })
+    }
+
+    fn find_domain_capabilities(&self, domain_type: &str) -> Result<Option<String>> {
+        let call = || {
+            self.connect().domain_capabilities(
+                None,
+                Some("x86_64"),
+                Some("q35"),
+                Some(domain_type),
+                0,
+            )
+        };
+        let about = About("type", &domain_type);
+        match self.attempt(
+            "virConnectGetDomainCapabilities",
+            &about,
+            self.limits.rpc,
+            call,
+        ) {
+            Ok(xml) => Ok(Some(xml)),
+            // A domain type the host doesn't have is an invalid argument to this call.
+            Err(failure) if failure.timed_out.is_none() && failure.raw.is_flag_refused() => {
+                Ok(None)
+            }
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    fn host_command(&self, command: &str) -> Result<Option<String>> {
+        self.cancel.check()?;
+        match self.link.exec(command, self.limits.rpc) {
+            Ok(output) => Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned())),
+            Err(error) => {
+                self.cancel.check()?;
+                log::debug!("host={} command: {error}", self.host);
+                Ok(None)
+            }
+        }
+    }
+
+    fn interface_exists(&self, name: &str) -> Result<Option<bool>> {
+        let about = About("interface", &name);
+        let call = || self.connect().lookup_interface_by_name(name);
+        match self.attempt("virInterfaceLookupByName", &about, self.limits.rpc, call) {
+            Ok(_) => Ok(Some(true)),
+            Err(failure) if failure.is(NO_INTERFACE) => Ok(Some(false)),
+            Err(failure) if failure.timed_out.is_none() && failure.raw.is_unsupported() => Ok(None),
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    fn find_network(&self, name: &str) -> Result<Option<bool>> {
+        let about = About("network", &name);
+        let found = self.find("virNetworkLookupByName", &about, NO_NETWORK, || {
+            self.connect().lookup_network_by_name(name)
+        })?;
+        match found {
+            None => Ok(None),
+            Some(network) => self
+                .rpc("virNetworkIsActive", &about, || network.is_active())
+                .map(Some),
+        }
+    }
+}
+
+// The crate's flag types are plain integers; these are the ones the other files use.
+pub(super) const DEFINE_VALIDATE: u32 = sys::VIR_DOMAIN_DEFINE_VALIDATE;

@@ -1,0 +1,305 @@
+//! The seam's real side: one libvirt connection over a link, each call limited, logged and classified.
+
+mod domains;
+mod host;
+mod storage;
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use virt::connect::Connect;
+use virt::domain::Domain;
+use virt::storage_pool::StoragePool;
+use virt::storage_vol::StorageVol;
+
+use super::deadline::Watchdog;
+use super::error::LibvirtError;
+use super::raw;
+use crate::cancel::{Cancel, Guard as CancelGuard};
+use crate::error::{Class, Error, Reason, Result};
+use crate::ssh::Link;
+
+/// Makes the C library silent: it prints every error on stderr unless its handler is replaced
+/// (`virSetErrorFunc`). Process-wide; to be called before the first connection.
+pub fn silence_library() {
+    virt::error::clear_error_callback();
+}
+
+/// How long calls may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Any call not named below.
+    pub rpc: Duration,
+    /// A domain's start.
+    pub start: Duration,
+    /// A stream without progress.
+    pub stream: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            rpc: Duration::from_secs(30),
+            start: Duration::from_secs(90),
+            stream: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How long the polite end of a connection may take.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+type VirtResult<T> = std::result::Result<T, virt::error::Error>;
+
+/// An open libvirt connection to one host.
+pub struct Connection {
+    // Dropped in this order: what came from the connection, then itself, then what it runs over.
+    domains: Mutex<HashMap<String, Domain>>,
+    volumes: Mutex<HashMap<(String, String), StorageVol>>,
+    pools: Mutex<HashMap<String, StoragePool>>,
+    connect: Option<Connect>,
+    _cancel_guard: CancelGuard,
+    cancel: Cancel,
+    watchdog: Watchdog,
+    link: Arc<Link>,
+    host: String,
+    limits: Limits,
+}
+
+/// A failed call, before it is known whether the caller minds.
+struct Failure {
+    rpc: &'static str,
+    about: String,
+    raw: LibvirtError,
+    timed_out: Option<Duration>,
+}
+
+impl Failure {
+    /// Whether libvirt itself answered with that code.
+    fn is(&self, code: u32) -> bool {
+        self.timed_out.is_none() && self.raw.code == code
+    }
+}
+
+impl Connection {
+    /// Opens libvirt's connection through `link` (`virConnectOpen`).
+    ///
+    /// Errors: [`Reason::PermissionDenied`], [`Reason::LibvirtUnavailable`], [`Reason::TimedOut`], or what the
+    /// link remembers of its own failure.
+    pub fn open(host: &str, link: Arc<Link>, cancel: &Cancel, limits: Limits) -> Result<Self> {
+        let closer = link.closer();
+        let watchdog = Watchdog::start(move || closer.close());
+        let closer = link.closer();
+        let guard = cancel.on_cancel(Box::new(move || closer.close()));
+        let uri = format!(
+            "qemu+unix:///system?socket={}",
+            link.socket_path().display()
+        );
+        let mut connection = Connection {
+            domains: Mutex::default(),
+            volumes: Mutex::default(),
+            pools: Mutex::default(),
+            connect: None,
+            _cancel_guard: guard,
+            cancel: cancel.clone(),
+            watchdog,
+            link,
+            host: host.to_owned(),
+            limits,
+        };
+        let opened = connection
+            .attempt("virConnectOpen", &"", limits.rpc, || {
+                Connect::open(Some(&uri))
+            })
+            .map_err(|failure| connection.open_error(&failure))?;
+        connection.connect = Some(opened);
+        Ok(connection)
+    }
+
+    fn open_error(&self, failure: &Failure) -> Error {
+        let error = self.error(failure);
+        if matches!(
+            error.reason(),
+            Reason::TimedOut | Reason::Interrupted | Reason::PermissionDenied
+        ) {
+            return error;
+        }
+        self.link.last_error().unwrap_or_else(|| {
+            error
+                .with_reason(Reason::LibvirtUnavailable)
+                .while_doing("libvirt doesn't answer on its socket")
+                .hint("on the host: systemctl status libvirtd (or virtqemud and virtproxyd)")
+        })
+    }
+
+    /// Whether the connection can still be used; no round trip.
+    pub fn stands(&self) -> bool {
+        self.connection_stands()
+    }
+
+    fn connect(&self) -> &Connect {
+        // Set before `open` hands the connection out.
+        self.connect.as_ref().expect("the connection is open")
+    }
+
+    /// Makes one call: limited, logged, with its failure as numbers.
+    fn attempt<T>(
+        &self,
+        rpc: &'static str,
+        about: &dyn Display,
+        limit: Duration,
+        call: impl FnOnce() -> VirtResult<T>,
+    ) -> std::result::Result<T, Failure> {
+        let started = Instant::now();
+        let armed = self.watchdog.arm(limit);
+        let result = call().map_err(|_| raw::last_error());
+        let timed_out = armed.expired().then_some(limit);
+        drop(armed);
+        let duration = started.elapsed().as_secs_f64();
+        match result {
+            Ok(value) => {
+                log::info!(
+                    "host={} rpc={rpc}{about} duration={duration:.3}s",
+                    self.host
+                );
+                Ok(value)
+            }
+            Err(raw) => {
+                log::info!(
+                    "host={} rpc={rpc}{about} duration={duration:.3}s error={} code={} message={:?}",
+                    self.host,
+                    raw.name(),
+                    raw.code,
+                    raw.message
+                );
+                Err(Failure {
+                    rpc,
+                    about: about.to_string(),
+                    raw,
+                    timed_out,
+                })
+            }
+        }
+    }
+
+    /// One call whose every failure is an error.
+    fn rpc<T>(
+        &self,
+        rpc: &'static str,
+        about: &dyn Display,
+        call: impl FnOnce() -> VirtResult<T>,
+    ) -> Result<T> {
+        self.attempt(rpc, about, self.limits.rpc, call)
+            .map_err(|failure| self.error(&failure))
+    }
+
+    /// One call where `code` means that the object isn't there.
+    fn find<T>(
+        &self,
+        rpc: &'static str,
+        about: &dyn Display,
+        code: u32,
+        call: impl FnOnce() -> VirtResult<T>,
+    ) -> Result<Option<T>> {
+        match self.attempt(rpc, about, self.limits.rpc, call) {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is(code) => Ok(None),
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    /// The failure as the person at the terminal should read it.
+    fn error(&self, failure: &Failure) -> Error {
+        let what = format!("{}{} failed", failure.rpc, failure.about);
+        if let Some(signal) = self.cancel.signal() {
+            return Error::new(
+                Class::Interrupted(signal),
+                Reason::Interrupted,
+                "interrupted",
+            )
+            .on_host(&self.host);
+        }
+        if let Some(limit) = failure.timed_out {
+            return Error::transient(
+                Reason::TimedOut,
+                format!(
+                    "{}{} got no answer within {} s",
+                    failure.rpc,
+                    failure.about,
+                    limit.as_secs()
+                ),
+            )
+            .on_host(&self.host)
+            .hint("the host, its network or its libvirt daemon may hang: egressctl check");
+        }
+        if failure.raw.is_of_rpc() && !self.connection_stands() {
+            let error = Error::transient(
+                Reason::ConnectionLost,
+                format!(
+                    "the connection was lost during {}{}",
+                    failure.rpc, failure.about
+                ),
+            )
+            .on_host(&self.host);
+            return match self.link.last_error() {
+                Some(cause) => error.because(cause.message()),
+                None => error.because(&failure.raw.message),
+            };
+        }
+        let (class, reason) = if failure.raw.is_pool_busy() {
+            (Class::Transient, Reason::PoolBusy)
+        } else {
+            failure.raw.classify()
+        };
+        Error::new(class, reason, what)
+            .on_host(&self.host)
+            .because(&failure.raw.message)
+    }
+
+    /// Local: asks the client library whether its socket is still there; no round trip.
+    fn connection_stands(&self) -> bool {
+        self.connect
+            .as_ref()
+            .is_some_and(|connect| connect.is_alive().unwrap_or(false))
+    }
+}
+
+impl Drop for Connection {
+    /// Says good-bye to the daemon if that works at once; never hangs.
+    fn drop(&mut self) {
+        if !self.connection_stands() {
+            self.link.close();
+        }
+        lock(&self.domains).clear();
+        lock(&self.volumes).clear();
+        lock(&self.pools).clear();
+        let armed = self.watchdog.arm(CLOSE_LIMIT);
+        drop(self.connect.take());
+        drop(armed);
+        self.link.close();
+    }
+}
+
+/// What a call is about, for the log and for errors: ` key=value`.
+struct About<'a>(&'static str, &'a dyn Display);
+
+impl Display for About<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, " {}={}", self.0, self.1)
+    }
+}
+
+/// A volume, for the log and for errors.
+struct AboutVolume<'a>(&'a str, &'a str);
+
+impl Display for AboutVolume<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, " pool={} volume={}", self.0, self.1)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

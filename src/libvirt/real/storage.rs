@@ -1,0 +1,325 @@
+//! The calls about storage pools and volumes.
+
+use std::time::Duration;
+
+use virt::storage_pool::StoragePool;
+use virt::storage_vol::StorageVol;
+use virt::stream::Stream;
+use virt::sys;
+
+use super::super::error::{NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
+use super::super::{PoolInfo, StorageCalls, VolumeUpload};
+use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, raw};
+use crate::error::{Error, Reason, Result};
+
+/// `VIR_ERR_NO_STORAGE_POOL`.
+const NO_STORAGE_POOL: u32 = 49;
+
+/// How often a pool that is busy with another job is asked again, and how long to wait before.
+const BUSY_RETRIES: u32 = 6;
+const BUSY_WAIT: Duration = Duration::from_millis(250);
+
+impl Connection {
+    fn pool(&self, name: &str) -> Result<Option<StoragePool>> {
+        if let Some(pool) = lock(&self.pools).get(name) {
+            return Ok(Some(pool.clone()));
+        }
+        let about = About("pool", &name);
+        let found = self.find(
+            "virStoragePoolLookupByName",
+            &about,
+            NO_STORAGE_POOL,
+            || self.connect().lookup_storage_pool_by_name(name),
+        )?;
+        if let Some(pool) = &found {
+            lock(&self.pools).insert(name.to_owned(), pool.clone());
+        }
+        Ok(found)
+    }
+
+    fn existing_pool(&self, name: &str) -> Result<StoragePool> {
+        self.pool(name)?.ok_or_else(|| {
+            Error::permanent(
+                Reason::PoolNotFound,
+                format!("there is no storage pool {name}"),
+            )
+            .on_host(&self.host)
+        })
+    }
+
+    fn volume(&self, pool: &str, name: &str) -> Result<Option<StorageVol>> {
+        let key = (pool.to_owned(), name.to_owned());
+        if let Some(volume) = lock(&self.volumes).get(&key) {
+            return Ok(Some(volume.clone()));
+        }
+        let handle = self.existing_pool(pool)?;
+        let about = AboutVolume(pool, name);
+        let found = self.find("virStorageVolLookupByName", &about, NO_STORAGE_VOL, || {
+            handle.lookup_storage_vol_by_name(name)
+        })?;
+        if let Some(volume) = &found {
+            lock(&self.volumes).insert(key, volume.clone());
+        }
+        Ok(found)
+    }
+
+    fn forget_volume(&self, pool: &str, name: &str) {
+        lock(&self.volumes).remove(&(pool.to_owned(), name.to_owned()));
+    }
+
+    /// Repeats a call that the pool refuses only for now.
+    fn retry_busy<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Failure>,
+    ) -> std::result::Result<T, Failure> {
+        for attempt in 1..=BUSY_RETRIES {
+            match call() {
+                Err(failure)
+                    if failure.timed_out.is_none()
+                        && failure.raw.is_pool_busy()
+                        && !self.cancel.is_set() =>
+                {
+                    std::thread::sleep(BUSY_WAIT * attempt);
+                }
+                done => return done,
+            }
+        }
+        call()
+    }
+}
+
+impl StorageCalls for Connection {
+    fn list_pools(&self) -> Result<Vec<String>> {
+        let pools = self.rpc("virConnectListAllStoragePools", &"", || {
+            self.connect().list_all_storage_pools(0)
+        })?;
+        let mut names = pools
+            .iter()
+            .map(|pool| self.rpc("virStoragePoolGetName", &"", || pool.name()))
+            .collect::<Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn find_pool(&self, name: &str) -> Result<Option<PoolInfo>> {
+        let Some(pool) = self.pool(name)? else {
+            return Ok(None);
+        };
+        let about = About("pool", &name);
+        let info = self.rpc("virStoragePoolGetInfo", &about, || pool.info())?;
+        let xml = self.rpc("virStoragePoolGetXMLDesc", &about, || pool.xml_desc(0))?;
+        Ok(Some(PoolInfo {
+            name: name.to_owned(),
+            active: info.state == sys::VIR_STORAGE_POOL_RUNNING,
+            xml,
+        }))
+    }
+
+    fn refresh_pool(&self, name: &str) -> Result<()> {
+        let pool = self.existing_pool(name)?;
+        self.retry_busy(|| {
+            self.attempt(
+                "virStoragePoolRefresh",
+                &About("pool", &name),
+                self.limits.rpc,
+                || pool.refresh(0),
+            )
+        })
+        .map_err(|failure| self.error(&failure))
+    }
+
+    fn list_volumes(&self, name: &str) -> Result<Vec<String>> {
+        let pool = self.existing_pool(name)?;
+        let about = About("pool", &name);
+        let volumes = self.rpc("virStoragePoolListAllVolumes", &about, || {
+            pool.list_all_volumes(0)
+        })?;
+        let mut names = Vec::with_capacity(volumes.len());
+        for volume in volumes {
+            // The name is part of the handle: no call to the daemon.
+            names.push(self.rpc("virStorageVolGetName", &about, || volume.name())?);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn find_volume_xml(&self, pool: &str, name: &str) -> Result<Option<String>> {
+        let Some(volume) = self.volume(pool, name)? else {
+            return Ok(None);
+        };
+        let about = AboutVolume(pool, name);
+        let xml = self.find("virStorageVolGetXMLDesc", &about, NO_STORAGE_VOL, || {
+            volume.xml_desc(0)
+        })?;
+        if xml.is_none() {
+            self.forget_volume(pool, name);
+        }
+        Ok(xml)
+    }
+
+    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<Option<String>> {
+        log::debug!("host={} pool={pool} create volume xml={xml}", self.host);
+        let handle = self.existing_pool(pool)?;
+        let about = AboutVolume(pool, name);
+        let created = self.retry_busy(|| {
+            self.attempt("virStorageVolCreateXML", &about, self.limits.rpc, || {
+                StorageVol::create_xml(&handle, xml, 0)
+            })
+        });
+        let volume = match created {
+            Ok(volume) => volume,
+            Err(failure) if failure.is(STORAGE_VOL_EXIST) => return Ok(None),
+            Err(failure) => return Err(self.error(&failure)),
+        };
+        let path = self.rpc("virStorageVolGetPath", &about, || volume.path())?;
+        lock(&self.volumes).insert((pool.to_owned(), name.to_owned()), volume);
+        Ok(Some(path))
+    }
+
+    fn upload_volume(
+        &self,
+        pool: &str,
+        name: &str,
+        offset: u64,
+    ) -> Result<Box<dyn VolumeUpload + '_>> {
+        let volume = self.volume(pool, name)?.ok_or_else(|| {
+            Error::transient(
+                Reason::LibvirtError,
+                format!("volume {name} vanished from pool {pool}"),
+            )
+            .on_host(&self.host)
+        })?;
+        let about = AboutVolume(pool, name);
+        // "volume is still in use" while an earlier stream on it is finishing: the same wait helps.
+        let open = || {
+            let stream = Stream::new(self.connect(), 0)?;
+            volume.upload(&stream, offset, 0, 0)?;
+            Ok(stream)
+        };
+        let mut attempts = 0;
+        let stream = loop {
+            attempts += 1;
+            match self.attempt("virStorageVolUpload", &about, self.limits.rpc, open) {
+                Ok(stream) => break stream,
+                Err(failure)
+                    if attempts < BUSY_RETRIES
+                        && (failure.is(OPERATION_INVALID) || failure.raw.is_pool_busy()) =>
+                {
+                    std::thread::sleep(BUSY_WAIT);
+                }
+                Err(failure) => return Err(self.error(&failure)),
+            }
+        };
+        Ok(Box::new(Upload {
+            connection: self,
+            stream: Some(stream),
+            about: about.to_string(),
+        }))
+    }
+
+    fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>> {
+        let Some(volume) = self.volume(pool, name)? else {
+            return Ok(None);
+        };
+        let about = AboutVolume(pool, name);
+        let read = self.find("virStorageVolDownload", &about, NO_STORAGE_VOL, || {
+            let stream = Stream::new(self.connect(), 0)?;
+            volume.download(&stream, 0, limit as u64, 0)?;
+            receive(stream, limit)
+        })?;
+        if read.is_none() {
+            self.forget_volume(pool, name);
+        }
+        Ok(read)
+    }
+
+    fn delete_volume(&self, pool: &str, name: &str) -> Result<bool> {
+        let Some(volume) = self.volume(pool, name)? else {
+            return Ok(false);
+        };
+        let about = AboutVolume(pool, name);
+        self.forget_volume(pool, name);
+        let deleted = self.retry_busy(|| {
+            self.attempt("virStorageVolDelete", &about, self.limits.rpc, || {
+                volume.delete(0)
+            })
+        });
+        match deleted {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.is(NO_STORAGE_VOL) => Ok(false),
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+}
+
+fn receive(stream: Stream, limit: usize) -> super::VirtResult<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = usize::try_from(stream.recv(&mut buffer)?).unwrap_or(0);
+        if count == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    stream.finish()?;
+    bytes.truncate(limit);
+    Ok(bytes)
+}
+
+/// A volume being written over one stream.
+struct Upload<'a> {
+    connection: &'a Connection,
+    stream: Option<Stream>,
+    about: String,
+}
+
+impl Upload<'_> {
+    /// Like [`Connection::attempt`], without a log line for every block.
+    fn limited<T>(
+        &self,
+        rpc: &'static str,
+        call: impl FnOnce() -> super::VirtResult<T>,
+    ) -> Result<T> {
+        let limit = self.connection.limits.stream;
+        let armed = self.connection.watchdog.arm(limit);
+        let result = call().map_err(|_| raw::last_error());
+        let timed_out = armed.expired().then_some(limit);
+        drop(armed);
+        result.map_err(|raw| {
+            self.connection.error(&Failure {
+                rpc,
+                about: self.about.clone(),
+                raw,
+                timed_out,
+            })
+        })
+    }
+}
+
+impl VolumeUpload for Upload<'_> {
+    fn send(&mut self, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let Some(stream) = &self.stream else { break };
+            let sent = self.limited("virStreamSend", || stream.send(data))?;
+            data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        match self.stream.take() {
+            Some(stream) => self.limited("virStreamFinish", || stream.finish()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Upload<'_> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            let _armed = self.connection.watchdog.arm(CLOSE_LIMIT);
+            let _ = stream.abort();
+        }
+    }
+}

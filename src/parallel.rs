@@ -1,0 +1,52 @@
+//! Doing the same to many things at once, on a bounded number of threads, with results in order.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Applies `work` to every item, at most `threads` at a time; results are in the items' order.
+pub fn map<T: Send, R: Send>(
+    items: Vec<T>,
+    threads: usize,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let count = items.len();
+    let threads = threads.min(count);
+    if threads <= 1 {
+        return items.into_iter().map(work).collect();
+    }
+    let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|i| Mutex::new(Some(i))).collect();
+    let results: Vec<Mutex<Option<R>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(slot) = items.get(index) else { break };
+                    let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    let result = item.map(&work);
+                    *results[index]
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = result;
+                }
+            });
+        }
+    });
+    results
+        .into_iter()
+        .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_the_items_order() {
+        let out = map((0..100).collect(), 8, |n: u32| n * 2);
+        assert_eq!(out, (0..100).map(|n| n * 2).collect::<Vec<_>>());
+        assert_eq!(map(Vec::<u32>::new(), 8, |n| n), Vec::<u32>::new());
+    }
+}
