@@ -1,0 +1,216 @@
+//! Who is pulling an image to a host right now: a small volume beside the base, created atomically and kept alive.
+//!
+//! libvirt has no locks, but creating a volume either succeeds or says that it exists. The claim's content is its
+//! owner and a counter that the owner raises; a claim that hasn't changed for [`STALE`] has a dead owner, and one
+//! whose owner is a dead process of this machine is known to be dead at once. An owner that was overtaken
+//! (suspended for too long, say) finds another's word in the claim before it publishes anything, and gives up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::identity::claim_volume;
+use crate::cancel::Cancel;
+use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
+use crate::libvirt::Hypervisor;
+use crate::owner::Owner;
+use crate::xml::volume::VolumeSpec;
+
+/// How often the owner shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long a claim may stay as it is before its owner counts as dead.
+const STALE: Duration = Duration::from_secs(30);
+/// How often one who waits looks.
+const POLL: Duration = Duration::from_secs(1);
+/// The claim volume's size in bytes; a word and a counter, padded with blanks.
+const SIZE: usize = 512;
+
+/// This process's claim on one base volume of one host.
+pub(super) struct Claim {
+    hypervisor: Arc<dyn Hypervisor>,
+    pool: String,
+    volume: String,
+    word: String,
+    stop: Cancel,
+    heartbeat: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a try to claim found.
+pub(super) enum Tried {
+    /// The claim is ours.
+    Claimed(Claim),
+    /// Another process holds it.
+    Held,
+}
+
+/// Tries to become the one who pulls `base` to the host.
+pub(super) fn try_claim(
+    host: &HostSession,
+    hypervisor: &Arc<dyn Hypervisor>,
+    base: &str,
+) -> Result<Tried> {
+    let volume = claim_volume(base);
+    let word = Owner::this_process().to_word();
+    let xml = VolumeSpec::File {
+        name: volume.clone(),
+        size: SIZE as u64,
+    }
+    .to_xml()?;
+    if hypervisor
+        .create_volume(host.pool(), &volume, &xml)?
+        .is_none()
+    {
+        return Ok(Tried::Held);
+    }
+    let mut claim = Claim {
+        hypervisor: Arc::clone(hypervisor),
+        pool: host.pool().to_owned(),
+        volume,
+        word,
+        stop: Cancel::new(),
+        heartbeat: None,
+    };
+    write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0)?;
+    claim.start_heartbeat();
+    Ok(Tried::Claimed(claim))
+}
+
+/// Watches a claim that another holds.
+pub(super) struct Watch {
+    last: Option<Vec<u8>>,
+    since: Instant,
+}
+
+impl Watch {
+    /// Starts watching now.
+    pub(super) fn new() -> Self {
+        Watch {
+            last: None,
+            since: Instant::now(),
+        }
+    }
+
+    /// Waits a little, then says whether the claim is free to be taken: gone, or its owner is dead. A dead owner's
+    /// claim is removed.
+    pub(super) fn is_free(
+        &mut self,
+        host: &HostSession,
+        hypervisor: &dyn Hypervisor,
+        base: &str,
+    ) -> Result<bool> {
+        host.cancels().work.wait(POLL);
+        host.cancels().work.check()?;
+        let volume = claim_volume(base);
+        let Some(content) = hypervisor.download_volume(host.pool(), &volume, SIZE)? else {
+            return Ok(true);
+        };
+        if self.last.as_ref() != Some(&content) {
+            self.since = Instant::now();
+        }
+        let dead = self.since.elapsed() >= STALE || owner_of(&content).is_some_and(|o| o.is_gone());
+        self.last = Some(content);
+        if dead {
+            log::info!(
+                "host={} the owner of {volume} is gone: taking over",
+                host.name()
+            );
+            hypervisor.delete_volume(host.pool(), &volume)?;
+        }
+        Ok(dead)
+    }
+
+    /// How long the owner has shown no sign of life.
+    pub(super) fn silent_for(&self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Claim {
+    /// The claim's volume, for the undo list.
+    pub(super) fn volume(&self) -> &str {
+        &self.volume
+    }
+
+    /// Fails unless the claim is still ours; to be asked right before anything is published.
+    pub(super) fn verify(&self) -> Result<()> {
+        let content = self
+            .hypervisor
+            .download_volume(&self.pool, &self.volume, SIZE)?;
+        let ours = content
+            .as_deref()
+            .and_then(owner_of)
+            .map(|owner| owner.to_word());
+        if ours.as_ref() == Some(&self.word) {
+            return Ok(());
+        }
+        Err(Error::transient(
+            Reason::PoolBusy,
+            "another process took over this pull, as this one had shown no sign of life",
+        ))
+    }
+
+    /// Gives the claim up, when the image is ready.
+    pub(super) fn release(mut self) -> Result<()> {
+        self.stop_heartbeat();
+        self.hypervisor
+            .delete_volume(&self.pool, &self.volume)
+            .map(drop)
+    }
+
+    fn start_heartbeat(&mut self) {
+        let (hypervisor, stop) = (Arc::clone(&self.hypervisor), self.stop.clone());
+        let (pool, volume, word) = (self.pool.clone(), self.volume.clone(), self.word.clone());
+        let beat = move || {
+            let mut counter = 0;
+            while !stop.wait(HEARTBEAT) {
+                counter += 1;
+                // A missed beat is no failure yet: `verify` decides.
+                if let Err(error) = write_claim(&*hypervisor, &pool, &volume, &word, counter) {
+                    log::debug!("heartbeat of {volume}: {error}");
+                }
+            }
+        };
+        self.heartbeat = std::thread::Builder::new()
+            .name("heartbeat".to_owned())
+            .spawn(beat)
+            .ok();
+    }
+
+    fn stop_heartbeat(&mut self) {
+        self.stop.set(0);
+        if let Some(thread) = self.heartbeat.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.stop_heartbeat();
+    }
+}
+
+fn owner_of(content: &[u8]) -> Option<Owner> {
+    let text = std::str::from_utf8(content).ok()?;
+    Owner::parse(text.split_whitespace().next()?)
+}
+
+fn write_claim(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    volume: &str,
+    word: &str,
+    counter: u64,
+) -> Result<()> {
+    let text = format!("{word} {counter}\n");
+    let content = format!("{text:<SIZE$}");
+    let mut upload = hypervisor.upload_volume(pool, volume, 0)?;
+    upload.send(content.as_bytes())?;
+    upload.finish()
+}

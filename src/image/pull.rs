@@ -1,0 +1,470 @@
+//! Making an image ready on many hosts from one download.
+//!
+//! Each host is asked first what it has. Those without the image claim it and are fed from one download; where
+//! another process holds the claim, this one waits and uses what that one pulls, or takes over when it dies.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use super::claim::{Claim, Tried, Watch, try_claim};
+use super::digest::{Digests, Hasher};
+use super::head;
+use super::identity::{Identity, pin_of};
+use super::ready::{BaseImage, find_ready};
+use super::source::Download;
+use super::store::{Block, Feed, Incoming, Published, store, usable_pool};
+use super::sums::{Algorithm, Checksum, find_checksum};
+use crate::cancel::Cancel;
+use crate::config::Image;
+use crate::error::{Class, Error, Reason, Result};
+use crate::host::HostSession;
+use crate::parallel;
+use crate::units;
+
+/// What libvirt sends in one stream packet (`VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX`): the best block size, measured.
+const BLOCK: usize = 262_120;
+/// Blocks that may wait between download and checksum.
+const READ_AHEAD: usize = 8;
+/// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
+/// grow with the image.
+const HOST_AHEAD: usize = 32;
+/// Bytes that are enough to tell what an image is.
+const HEAD: usize = 64 * 1024;
+
+/// What happens during a pull, for whoever shows it.
+#[derive(Debug)]
+pub enum PullEvent<'a> {
+    /// Something to know that stops nothing.
+    Warning(&'a str),
+    /// Another process pulls the image to this host.
+    Waiting(&'a str),
+    /// Bytes begin to flow to this host; their number, where it is known.
+    Started(&'a str, Option<u64>),
+    /// So many more bytes are with this host.
+    Sent(&'a str, u64),
+    /// This host is done, well or not.
+    Ended(&'a str),
+}
+
+/// Who shows what happens.
+pub trait PullObserver: Sync {
+    /// Takes one event; called from several threads.
+    fn event(&self, event: PullEvent<'_>);
+}
+
+/// What to pull.
+pub struct PullRequest<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// Refuse an image whose virtual size in bytes is larger: the disk asked for is this small.
+    pub disk_limit: Option<u64>,
+    /// Bytes needed in the pool besides the image.
+    pub extra_room: u64,
+}
+
+/// The result for one host.
+#[derive(Debug, Clone)]
+pub struct Pulled {
+    /// The image there.
+    pub base: BaseImage,
+    /// Whether this run brought it.
+    pub fresh: bool,
+}
+
+enum Prepared {
+    Ready(BaseImage),
+    Claimed(Claim),
+    Held,
+}
+
+/// Makes the image ready on every host; one result for each, in the hosts' order.
+pub fn pull(
+    request: &PullRequest<'_>,
+    hosts: &[&HostSession],
+    observer: &dyn PullObserver,
+    cancel: &Cancel,
+) -> Vec<Result<Pulled>> {
+    let (identity, download) = match identify(request.image, observer, cancel) {
+        Ok(identified) => identified,
+        Err(error) => return hosts.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let prepared = parallel::map(hosts.to_vec(), hosts.len(), |host| prepare(host, &identity));
+    let run = Run {
+        request,
+        identity: &identity,
+        observer,
+        cancel,
+    };
+    run.finish(hosts, prepared, download)
+}
+
+/// Finds out which content is meant: by the pinned digest, else by asking the server.
+fn identify(
+    image: &Image,
+    observer: &dyn PullObserver,
+    cancel: &Cancel,
+) -> Result<(Identity, Option<Download>)> {
+    if let Some(pin) = pin_of(image) {
+        return Ok((Identity::pinned(image, pin), None));
+    }
+    if let Some(url) = &image.checksum_url {
+        let pin = published_pin(image, url, cancel)?;
+        return Ok((Identity::pinned(image, pin), None));
+    }
+    let plain_http = image.url.to_ascii_lowercase().starts_with("http:");
+    if plain_http {
+        observer.event(PullEvent::Warning(&format!(
+            "image {} comes over http without a checksum: nothing vouches for its bytes (set sha256 or sha512)",
+            image.key
+        )));
+    }
+    let download = Download::open(&image.url, cancel)?;
+    Ok((
+        Identity::moving(image, &download.validators),
+        Some(download),
+    ))
+}
+
+fn published_pin(image: &Image, url: &str, cancel: &Cancel) -> Result<Checksum> {
+    let text = super::source::fetch_text(url, cancel)
+        .map_err(|error| error.while_doing("fetching the checksum file"))?;
+    let name = image.url.split(['?', '#']).next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    find_checksum(url, &text, name)
+}
+
+fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
+    let hypervisor = host.connect()?;
+    usable_pool(host, &*hypervisor)?;
+    if let Some(base) = find_ready(&*hypervisor, host.pool(), identity)? {
+        return Ok(Prepared::Ready(base));
+    }
+    match try_claim(host, &hypervisor, &identity.base_volume())? {
+        Tried::Held => Ok(Prepared::Held),
+        Tried::Claimed(claim) => {
+            // Whoever held the claim before may have finished between the two looks.
+            match find_ready(&*hypervisor, host.pool(), identity)? {
+                Some(base) => {
+                    claim.release()?;
+                    Ok(Prepared::Ready(base))
+                }
+                None => Ok(Prepared::Claimed(claim)),
+            }
+        }
+    }
+}
+
+struct Run<'a> {
+    request: &'a PullRequest<'a>,
+    identity: &'a Identity,
+    observer: &'a dyn PullObserver,
+    cancel: &'a Cancel,
+}
+
+/// A host that is to be fed: its place among the hosts, and its claim.
+type Claimant<'a> = (usize, &'a HostSession, Claim);
+
+impl Run<'_> {
+    fn finish(
+        &self,
+        hosts: &[&HostSession],
+        prepared: Vec<Result<Prepared>>,
+        download: Option<Download>,
+    ) -> Vec<Result<Pulled>> {
+        let mut results: Vec<Option<Result<Pulled>>> = hosts.iter().map(|_| None).collect();
+        let mut claimants = Vec::new();
+        let mut waiting = Vec::new();
+        for (index, (state, host)) in prepared.into_iter().zip(hosts).enumerate() {
+            match state {
+                Ok(Prepared::Ready(base)) => {
+                    results[index] = Some(Ok(Pulled { base, fresh: false }));
+                }
+                Ok(Prepared::Claimed(claim)) => claimants.push((index, *host, claim)),
+                Ok(Prepared::Held) => waiting.push((index, *host)),
+                Err(error) => results[index] = Some(Err(error.on_host(host.name()))),
+            }
+        }
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = waiting
+                .into_iter()
+                .map(|(index, host)| (index, scope.spawn(move || self.wait_for_other(host))))
+                .collect();
+            for (index, result) in self.feed(claimants, download) {
+                results[index] = Some(result);
+            }
+            for (index, waiter) in waiters {
+                results[index] = Some(waiter.join().unwrap_or_else(|_| Err(panicked())));
+            }
+        });
+        results
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(panicked())))
+            .collect()
+    }
+
+    /// Waits until the process that holds the host's claim is done or dead; then uses its image, or takes over.
+    fn wait_for_other(&self, host: &HostSession) -> Result<Pulled> {
+        self.observer.event(PullEvent::Waiting(host.name()));
+        let base_volume = self.identity.base_volume();
+        let mut watch = Watch::new();
+        loop {
+            let hypervisor = host.connect()?;
+            let free = watch
+                .is_free(host, &*hypervisor, &base_volume)
+                .map_err(|error| error.on_host(host.name()))?;
+            if !free {
+                log::debug!(
+                    "{}: another pull, silent for {:?}",
+                    host.name(),
+                    watch.silent_for()
+                );
+                continue;
+            }
+            match prepare(host, self.identity)? {
+                Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
+                Prepared::Held => watch = Watch::new(),
+                Prepared::Claimed(claim) => {
+                    let fed = self.feed(vec![(0, host, claim)], None);
+                    return fed
+                        .into_iter()
+                        .next()
+                        .map_or_else(|| Err(panicked()), |(_, r)| r);
+                }
+            }
+        }
+    }
+
+    /// One download for all claimants.
+    fn feed(
+        &self,
+        claimants: Vec<Claimant<'_>>,
+        download: Option<Download>,
+    ) -> Vec<(usize, Result<Pulled>)> {
+        if claimants.is_empty() {
+            return Vec::new();
+        }
+        match self.begin(download) {
+            Ok((incoming, stream)) => self.distribute(claimants, &incoming, stream),
+            Err(error) => claimants
+                .into_iter()
+                .map(|(index, host, claim)| {
+                    // Nothing but the claim was made so far.
+                    let released = claim.release();
+                    log::debug!("{}: claim released: {released:?}", host.name());
+                    (index, Err(error.clone()))
+                })
+                .collect(),
+        }
+    }
+
+    /// Opens the download and looks at its first bytes, before any volume is made.
+    fn begin(&self, download: Option<Download>) -> Result<(Incoming, Stream)> {
+        let download = match download {
+            Some(download) => download,
+            None => Download::open(&self.request.image.url, self.cancel)?,
+        };
+        let url = download.final_url.clone();
+        let length = download.length();
+        let stream = Stream::start(download, self.cancel)?;
+        let head = &stream.first[..stream.first.len().min(HEAD)];
+        let about = |error: Error| error.because(format!("URL {url}"));
+        let sniffed = head::sniff(self.identity.format, head).map_err(about)?;
+        if let (Some(limit), Some(size)) = (self.request.disk_limit, sniffed.virtual_size) {
+            ensure_disk_fits(limit, size)?;
+        }
+        let incoming = Incoming {
+            identity: self.identity.clone(),
+            length,
+            virtual_size: sniffed.virtual_size,
+            extra_room: self.request.extra_room,
+        };
+        Ok((incoming, Stream { url, ..stream }))
+    }
+
+    fn distribute(
+        &self,
+        claimants: Vec<Claimant<'_>>,
+        incoming: &Incoming,
+        stream: Stream,
+    ) -> Vec<(usize, Result<Pulled>)> {
+        std::thread::scope(|scope| {
+            let mut feeds = Vec::new();
+            let mut stores = Vec::new();
+            for (index, host, claim) in claimants {
+                let (feed, fed) = sync_channel(HOST_AHEAD);
+                feeds.push(Some(feed));
+                let job = scope.spawn(move || {
+                    let name = host.name();
+                    self.observer
+                        .event(PullEvent::Started(name, incoming.length));
+                    let sent = |bytes| self.observer.event(PullEvent::Sent(name, bytes));
+                    let stored = store(host, claim, incoming, &fed, &sent);
+                    self.observer.event(PullEvent::Ended(name));
+                    stored
+                });
+                stores.push((index, host, job));
+            }
+            let downloaded = self.download(stream, &mut feeds);
+            drop(feeds);
+            let mut results = Vec::new();
+            for (index, host, job) in stores {
+                let stored = job.join().unwrap_or_else(|_| Err(panicked()));
+                let result = match (stored, &downloaded) {
+                    (Ok(Some(base)), _) => Ok(Pulled { base, fresh: true }),
+                    (Ok(None), Err(error)) => Err(error.clone()),
+                    (Ok(None), Ok(())) => Err(panicked()),
+                    (Err(error), _) => Err(error.on_host(host.name())),
+                };
+                results.push((index, result));
+            }
+            results
+        })
+    }
+
+    /// Reads to the end, hands every block to each host that still takes it, and verifies the digest.
+    fn download(&self, stream: Stream, feeds: &mut [Option<SyncSender<Feed>>]) -> Result<()> {
+        let mut hasher = Hasher::new(
+            self.identity
+                .pin
+                .as_ref()
+                .is_some_and(|p| p.algorithm == Algorithm::Sha512),
+        );
+        let mut block = Some(stream.first);
+        while let Some(data) = block {
+            hasher.update(&data);
+            let data: Block = Arc::new(data);
+            for feed in feeds.iter_mut() {
+                let gone = feed
+                    .as_ref()
+                    .is_some_and(|f| f.send(Feed::Block(data.clone())).is_err());
+                if gone {
+                    *feed = None;
+                }
+            }
+            if feeds.iter().all(Option::is_none) {
+                return Err(Error::transient(
+                    Reason::PartialFailure,
+                    "every host failed",
+                ));
+            }
+            block = next_block(&stream.rest, self.cancel)?;
+        }
+        let digests = hasher.finish();
+        verify(self.identity, &digests, &stream.url, self.request.image)?;
+        let published = Arc::new(Published {
+            volume_sha256: digests.sha256.clone(),
+            volume_size: digests.bytes,
+            digests,
+            url: stream.url,
+            pulled_at: format!("{:.0}", jiff::Timestamp::now()),
+        });
+        for feed in feeds.iter().flatten() {
+            // A host that is gone has its own error.
+            let _ = feed.send(Feed::Verified(Arc::clone(&published)));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a disk that is smaller than the image's virtual size.
+pub fn ensure_disk_fits(disk: u64, virtual_size: u64) -> Result<()> {
+    if disk >= virtual_size {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        Reason::DiskTooSmall,
+        format!(
+            "a disk of {} is smaller than the image's {}",
+            units::bytes(disk),
+            units::bytes(virtual_size)
+        ),
+    )
+    .hint(format!(
+        "--disk-size {} or more",
+        virtual_size.div_ceil(1 << 30)
+    )))
+}
+
+fn verify(identity: &Identity, digests: &Digests, url: &str, image: &Image) -> Result<()> {
+    let Some(pin) = &identity.pin else {
+        return Ok(());
+    };
+    let got = match pin.algorithm {
+        Algorithm::Sha256 => digests.sha256.as_str(),
+        Algorithm::Sha512 => digests.sha512.as_deref().unwrap_or_default(),
+    };
+    if got == pin.hex {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        Reason::ChecksumMismatch,
+        format!(
+            "image {} is not what its checksum says: nothing of it was kept",
+            image.key
+        ),
+    )
+    .because(format!("{} expected {}", pin.algorithm.as_str(), pin.hex))
+    .because(format!("{} received {got}", pin.algorithm.as_str()))
+    .because(format!("{} bytes from {url}", digests.bytes))
+    .hint("a rolling URL (…/latest/…) changes under its checksum: use a dated URL, or checksumUrl"))
+}
+
+fn panicked() -> Error {
+    Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
+}
+
+/// The download on a thread of its own: reading from the network can't be interrupted, waiting for a block can.
+struct Stream {
+    first: Vec<u8>,
+    rest: Receiver<Result<Vec<u8>>>,
+    url: String,
+}
+
+impl Stream {
+    fn start(mut download: Download, cancel: &Cancel) -> Result<Self> {
+        let (sender, rest) = mpsc::sync_channel(READ_AHEAD);
+        let read = move || loop {
+            let mut block = vec![0; BLOCK];
+            let result = download.read(&mut block).map(|count| {
+                block.truncate(count);
+                block
+            });
+            let last = result.as_ref().map_or(true, Vec::is_empty);
+            if sender.send(result).is_err() || last {
+                break;
+            }
+        };
+        std::thread::Builder::new()
+            .name("download".to_owned())
+            .spawn(read)
+            .map_err(|error| {
+                Error::transient(Reason::LocalIo, "no thread for the download").because(error)
+            })?;
+        let first = next_block(&rest, cancel)?.unwrap_or_default();
+        Ok(Stream {
+            first,
+            rest,
+            url: String::new(),
+        })
+    }
+}
+
+/// The next block, or `None` after the last.
+fn next_block(rest: &Receiver<Result<Vec<u8>>>, cancel: &Cancel) -> Result<Option<Vec<u8>>> {
+    loop {
+        cancel.check()?;
+        match rest.recv_timeout(Duration::from_millis(100)) {
+            Ok(Ok(block)) if block.is_empty() => return Ok(None),
+            Ok(block) => return block.map(Some),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(
+                    Class::Transient,
+                    Reason::DownloadFailed,
+                    "the download ended unexpectedly",
+                ));
+            }
+        }
+    }
+}

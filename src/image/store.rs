@@ -1,0 +1,319 @@
+//! One host's side of a pull: the base volume is made, filled, and vouched for by its marker, written last.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use super::claim::Claim;
+use super::digest::Digests;
+use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume};
+use super::ready::{BaseImage, find_ready};
+use crate::error::{Class, Error, Reason, Result};
+use crate::host::HostSession;
+use crate::inventory;
+use crate::libvirt::Hypervisor;
+use crate::undo::{Made, Undo};
+use crate::units;
+use crate::xml::pool::PoolInfo;
+use crate::xml::volume::VolumeSpec;
+
+/// Room that must stay free in a pool beyond what is written, in bytes: libvirtd 11.3 dies when a stream meets a
+/// full disk, and other writers don't ask us.
+pub const POOL_RESERVE: u64 = 16 << 20;
+
+/// A block of the image, shared by all hosts that get it.
+pub type Block = Arc<Vec<u8>>;
+
+/// What a host is fed with.
+pub enum Feed {
+    /// The next bytes.
+    Block(Block),
+    /// That was all, and its digest is right: publish it.
+    Verified(Arc<Published>),
+}
+
+/// What is known of the image before its first byte is stored.
+#[derive(Debug, Clone)]
+pub struct Incoming {
+    /// What it is.
+    pub identity: Identity,
+    /// The volume's bytes, where they are known beforehand.
+    pub length: Option<u64>,
+    /// The disk's size as a guest sees it, in bytes, where the header says.
+    pub virtual_size: Option<u64>,
+    /// Bytes that the caller needs in the pool besides, for an overlay.
+    pub extra_room: u64,
+}
+
+/// What is known once all bytes have passed.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Digests of the published bytes.
+    pub digests: Digests,
+    /// SHA-256 of the volume's bytes.
+    pub volume_sha256: String,
+    /// The volume's bytes.
+    pub volume_size: u64,
+    /// Where it came from, after redirects.
+    pub url: String,
+    /// When it was pulled (RFC 3339, UTC).
+    pub pulled_at: String,
+}
+
+/// Looks at the host's pool before anything is written to it.
+///
+/// Errors: [`Reason::PoolNotFound`], [`Reason::PoolNotActive`], [`Reason::PoolTypeUnsupported`].
+pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<PoolInfo> {
+    let pool = host.pool();
+    let on_host = |error: Error| error.on_host(host.name());
+    let Some(found) = hypervisor.find_pool(pool)? else {
+        let pools = hypervisor.list_pools()?;
+        let there = if pools.is_empty() {
+            "none".to_owned()
+        } else {
+            pools.join(", ")
+        };
+        return Err(on_host(
+            Error::permanent(Reason::PoolNotFound, format!("there is no storage pool {pool}"))
+                .because(format!("pools on the host: {there}"))
+                .hint(format!(
+                    "virsh pool-define-as {pool} dir --target /var/lib/libvirt/images && virsh pool-start {pool} && virsh pool-autostart {pool}"
+                )),
+        ));
+    };
+    if !found.active {
+        return Err(on_host(
+            Error::permanent(
+                Reason::PoolNotActive,
+                format!("storage pool {pool} is not active"),
+            )
+            .hint(format!(
+                "on the host: virsh pool-start {pool} && virsh pool-autostart {pool}"
+            )),
+        ));
+    }
+    let info = PoolInfo::parse(&found.xml)?;
+    if !info.holds_qcow2() {
+        return Err(on_host(
+            Error::permanent(
+                Reason::PoolTypeUnsupported,
+                format!(
+                    "storage pool {pool} is of type {}, which can't hold qcow2 overlays",
+                    info.kind
+                ),
+            )
+            .hint("use a pool of type dir, fs or netfs (hosts[].pool)"),
+        ));
+    }
+    Ok(info)
+}
+
+/// Refuses when the pool has less room than `needed` bytes and the reserve.
+pub fn ensure_room(host: &HostSession, pool: &PoolInfo, needed: u64) -> Result<()> {
+    let needed = needed.saturating_add(POOL_RESERVE);
+    if pool.available >= needed {
+        return Ok(());
+    }
+    Err(Error::new(
+        Class::QuotaExceeded,
+        Reason::PoolFull,
+        format!(
+            "storage pool {} has too little room: {} available, {} needed",
+            host.pool(),
+            units::bytes(pool.available),
+            units::bytes(needed)
+        ),
+    )
+    .on_host(host.name())
+    .hint("delete instances or volumes that nobody needs, or use a larger pool"))
+}
+
+/// Stores one image on one host from `feed`. When it fails, what was made is taken back.
+///
+/// `feed` ending without [`Feed::Verified`] means that the download failed, whose error is the caller's.
+pub(super) fn store(
+    host: &HostSession,
+    claim: Claim,
+    incoming: &Incoming,
+    feed: &Receiver<Feed>,
+    sent: &dyn Fn(u64),
+) -> Result<Option<BaseImage>> {
+    let mut undo = Undo::new();
+    undo.made(Made::Volume(claim.volume().to_owned()));
+    match fill(host, &claim, incoming, feed, sent, &mut undo) {
+        Ok(Some(base)) => {
+            // The image is ready, whatever becomes of the claim: the next pull sees the marker first.
+            if let Err(error) = claim.release() {
+                log::warn!("{}: the claim could not be removed: {error}", host.name());
+            }
+            Ok(Some(base))
+        }
+        Ok(None) => {
+            let aborted = Error::transient(Reason::DownloadFailed, "the download failed");
+            drop(claim);
+            undo.roll_back(host, aborted);
+            Ok(None)
+        }
+        Err(error) => {
+            drop(claim);
+            Err(undo.roll_back(host, error.on_host(host.name())))
+        }
+    }
+}
+
+fn fill(
+    host: &HostSession,
+    claim: &Claim,
+    incoming: &Incoming,
+    feed: &Receiver<Feed>,
+    sent: &dyn Fn(u64),
+    undo: &mut Undo,
+) -> Result<Option<BaseImage>> {
+    // A connection of its own: a cancelled query can't cut the upload off, and it can't delay queries.
+    let hypervisor = host.connect_apart()?;
+    let pool = usable_pool(host, &*hypervisor)?;
+    ensure_room(
+        host,
+        &pool,
+        incoming
+            .length
+            .unwrap_or(0)
+            .saturating_add(incoming.extra_room),
+    )?;
+    let base = incoming.identity.base_volume();
+    remove_unfinished(host, &*hypervisor, &base)?;
+    // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
+    // here, and nothing trails the image. Without a known length the file grows as it is written.
+    let xml = VolumeSpec::File {
+        name: base.clone(),
+        size: incoming.length.unwrap_or(0),
+    }
+    .to_xml()?;
+    if hypervisor
+        .create_volume(host.pool(), &base, &xml)?
+        .is_none()
+    {
+        return Err(Error::transient(
+            Reason::PoolBusy,
+            format!("volume {base} was made by another process meanwhile"),
+        ));
+    }
+    undo.made(Made::Volume(base.clone()));
+    let room = pool
+        .available
+        .saturating_sub(POOL_RESERVE + incoming.extra_room);
+    let mut upload = hypervisor.upload_volume(host.pool(), &base, 0)?;
+    let mut total = 0_u64;
+    let published = loop {
+        match feed.recv() {
+            Ok(Feed::Block(block)) => {
+                total += block.len() as u64;
+                if total > room {
+                    return Err(outgrown(host, room));
+                }
+                upload.send(&block)?;
+                sent(block.len() as u64);
+            }
+            Ok(Feed::Verified(published)) => break published,
+            Err(_) => return Ok(None),
+        }
+    };
+    upload.finish()?;
+    claim.verify()?;
+    publish(host, &*hypervisor, incoming, &published, undo)?;
+    find_ready(&*hypervisor, host.pool(), &incoming.identity)?
+        .map(Some)
+        .ok_or_else(|| {
+            Error::transient(
+                Reason::ImageNotReady,
+                format!("volume {base} vanished after it was written"),
+            )
+        })
+}
+
+fn outgrown(host: &HostSession, room: u64) -> Error {
+    Error::new(
+        Class::QuotaExceeded,
+        Reason::PoolFull,
+        format!(
+            "the image is larger than the {} that storage pool {} has room for",
+            units::bytes(room),
+            host.pool()
+        ),
+    )
+}
+
+/// Removes what an earlier pull left without a marker; refuses when anything is backed by it.
+fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str) -> Result<()> {
+    let Some(path) = inventory::find_volume_path(hypervisor, host.pool(), base)? else {
+        hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
+        return Ok(());
+    };
+    let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
+    if !users.is_empty() {
+        return Err(Error::permanent(
+            Reason::InDoubt,
+            format!("volume {base} has no valid marker, but is in use: it was left alone"),
+        )
+        .because(format!("used by {}", users.join(", ")))
+        .hint(format!(
+            "if its content is right, restore {}",
+            marker_volume(base)
+        )));
+    }
+    hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
+    hypervisor.delete_volume(host.pool(), base).map(drop)
+}
+
+/// Writes the marker: from here on the image counts.
+fn publish(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    incoming: &Incoming,
+    published: &Published,
+    undo: &mut Undo,
+) -> Result<()> {
+    let marker = Marker {
+        sha256: published.volume_sha256.clone(),
+        published_sha256: Some(published.digests.sha256.clone()),
+        published_sha512: published.digests.sha512.clone(),
+        size: Some(published.volume_size),
+        virtual_size: incoming.virtual_size.or(
+            // A raw disk is as large as its file.
+            (incoming.identity.format == crate::config::ImageFormat::Raw)
+                .then_some(published.volume_size),
+        ),
+        url: Some(published.url.clone()),
+        pulled_at: Some(published.pulled_at.clone()),
+        verified: Some(
+            incoming
+                .identity
+                .pin
+                .as_ref()
+                .map_or("nothing", |pin| pin.algorithm.as_str())
+                .to_owned(),
+        ),
+    };
+    let text = marker.to_text();
+    debug_assert!(text.len() <= MARKER_LIMIT, "markers are read back whole");
+    let name = marker_volume(&incoming.identity.base_volume());
+    let xml = VolumeSpec::File {
+        name: name.clone(),
+        size: text.len() as u64,
+    }
+    .to_xml()?;
+    // One left without its base is no image's.
+    hypervisor.delete_volume(host.pool(), &name)?;
+    if hypervisor
+        .create_volume(host.pool(), &name, &xml)?
+        .is_none()
+    {
+        return Err(Error::transient(
+            Reason::PoolBusy,
+            format!("volume {name} was made by another process meanwhile"),
+        ));
+    }
+    undo.made(Made::Volume(name.clone()));
+    let mut upload = hypervisor.upload_volume(host.pool(), &name, 0)?;
+    upload.send(text.as_bytes())?;
+    upload.finish()
+}
