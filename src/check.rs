@@ -1,0 +1,299 @@
+//! Looking a host over: how far a connection gets, and what an instance would miss. Reads only.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::config::{Firmware, Nic, Provider};
+use crate::error::{Error, Reason, Result};
+use crate::facts::{self, Emulator, NicState};
+use crate::host::HostSession;
+use crate::image::store::usable_pool;
+use crate::libvirt::Hypervisor;
+
+/// A clock further off than this is a problem: certificates and expiry times go by it.
+const SKEW_LIMIT: Duration = Duration::from_secs(30);
+/// A name look-up that takes this long has run into the resolver's time-outs.
+const SLOW_HOSTNAME: Duration = Duration::from_secs(4);
+
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Instances can't be made.
+    Error,
+    /// They can, but something is worth knowing.
+    Warning,
+}
+
+/// One thing found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The stable word.
+    pub reason: Reason,
+    /// What is wrong.
+    pub message: String,
+    /// Underlying causes.
+    pub causes: Vec<String>,
+    /// What to do.
+    pub hints: Vec<String>,
+}
+
+/// The pool's figures.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolReport {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Bytes in all.
+    pub capacity_bytes: u64,
+    /// Bytes free.
+    pub available_bytes: u64,
+}
+
+/// What was found on one host.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostReport {
+    /// The last stage reached: resolve, connect, handshake, host key, authenticate, forward, libvirt, or all.
+    pub stage: &'static str,
+    /// libvirt's version.
+    pub libvirt_version: Option<String>,
+    /// QEMU's version.
+    pub qemu_version: Option<String>,
+    /// The host's own name.
+    pub hostname: Option<String>,
+    /// The pool, where it is usable.
+    pub pool: Option<PoolReport>,
+    /// The bridge or network, where it was found.
+    pub nic: Option<String>,
+    /// `kvm` or `qemu`.
+    pub accelerator: Option<&'static str>,
+    /// What instances can boot with.
+    pub firmware: Vec<&'static str>,
+    /// How far the host's clock is ahead of this machine's, in seconds.
+    pub clock_skew_seconds: Option<i64>,
+    /// Everything wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl HostReport {
+    /// Whether nothing stands in the way of instances.
+    pub fn is_healthy(&self) -> bool {
+        self.problems
+            .iter()
+            .all(|problem| problem.severity != Severity::Error)
+    }
+
+    fn add(&mut self, severity: Severity, error: &Error) {
+        self.problems.push(Problem {
+            severity,
+            reason: error.reason(),
+            message: error.message().to_owned(),
+            causes: error.causes().to_vec(),
+            hints: error.hints().to_vec(),
+        });
+    }
+
+    /// Keeps a value, or notes why there is none.
+    fn take<T>(&mut self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.add(Severity::Error, &error);
+                None
+            }
+        }
+    }
+}
+
+/// Looks the host over, on a connection of its own.
+pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
+    let mut report = HostReport::default();
+    let hypervisor = match host.connect_apart() {
+        Ok(hypervisor) => hypervisor,
+        Err(error) => {
+            report.stage = failed_stage(error.reason());
+            report.add(Severity::Error, &error);
+            return report;
+        }
+    };
+    report.stage = "all";
+    if let Some(versions) = report.take(hypervisor.versions()) {
+        report.libvirt_version = Some(version(versions.libvirt));
+        report.qemu_version = Some(version(versions.hypervisor));
+    }
+    check_pool(&mut report, host, &*hypervisor);
+    check_nic(&mut report, host, &*hypervisor);
+    check_emulator(&mut report, host, provider, &*hypervisor);
+    check_clock(&mut report, &*hypervisor);
+    check_hostname(&mut report, &*hypervisor);
+    report
+}
+
+/// The stage that an error of this reason belongs to.
+fn failed_stage(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ResolveFailed => "resolve",
+        Reason::ConnectFailed => "connect",
+        Reason::HandshakeFailed => "handshake",
+        Reason::HostKeyUnknown | Reason::HostKeyMismatch | Reason::HostKeyRevoked => "host key",
+        Reason::CredentialsUnavailable | Reason::KeyUnusable => "credentials",
+        Reason::AuthenticationFailed => "authenticate",
+        Reason::ForwardingRefused | Reason::SocketNotFound => "forward",
+        Reason::PermissionDenied => "permission",
+        Reason::LibvirtUnavailable => "libvirt",
+        _ => "connection",
+    }
+}
+
+fn check_pool(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
+    if let Some(pool) = report.take(usable_pool(host, hypervisor)) {
+        report.pool = Some(PoolReport {
+            name: pool.name,
+            kind: pool.kind,
+            capacity_bytes: pool.capacity,
+            available_bytes: pool.available,
+        });
+    }
+}
+
+fn check_nic(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
+    let nic = &host.config().nic;
+    let Some(state) = report.take(facts::nic_state(hypervisor, nic)) else {
+        return;
+    };
+    let (Nic::Bridge(name) | Nic::Network(name)) = nic;
+    report.nic = match &state {
+        NicState::Present => Some(name.clone()),
+        NicState::Unknown => Some(format!("{name}?")),
+        NicState::Missing(_) | NicState::Inactive => None,
+    };
+    report.take(facts::ensure_nic(&state, host.config()));
+}
+
+fn check_emulator(
+    report: &mut HostReport,
+    host: &HostSession,
+    provider: &Provider,
+    hypervisor: &dyn Hypervisor,
+) {
+    let found = facts::emulator(hypervisor, host.config().virt_type);
+    let Some(emulator) = report.take(found) else {
+        return;
+    };
+    report.accelerator = Some(emulator.accelerator.as_str());
+    if emulator.fell_back {
+        report.add(Severity::Warning, &fell_back());
+    }
+    report.firmware = firmware(&emulator);
+    let wants_uefi = provider
+        .images
+        .iter()
+        .any(|image| image.firmware == Firmware::Uefi)
+        || provider.images.is_empty();
+    if wants_uefi {
+        report.take(facts::ensure_firmware(&emulator, Firmware::Uefi));
+    }
+}
+
+fn firmware(emulator: &Emulator) -> Vec<&'static str> {
+    let mut offered = vec![Firmware::Bios.as_str()];
+    if emulator.capabilities.has_plain_efi() {
+        offered.push(Firmware::Uefi.as_str());
+    }
+    offered
+}
+
+/// What `virtType: auto` on a host without KVM means.
+pub fn fell_back() -> Error {
+    Error::permanent(
+        Reason::NoKvm,
+        "the host has no KVM: instances run in software emulation, many times slower",
+    )
+    .hint(
+        "enable virtualization in its firmware; or set virtType: qemu, and this is no longer said",
+    )
+}
+
+fn check_clock(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
+    let before = now_seconds();
+    // A host that allows no command keeps its clock to itself.
+    let Ok(Some(answer)) = hypervisor.host_command("date +%s") else {
+        return;
+    };
+    let Ok(there) = answer.trim().parse::<i64>() else {
+        return;
+    };
+    // Half the round trip is the best guess of when the host looked at its clock.
+    let skew = there - (before + now_seconds()) / 2;
+    report.clock_skew_seconds = Some(skew);
+    if skew.unsigned_abs() > SKEW_LIMIT.as_secs() {
+        let error = Error::permanent(
+            Reason::ClockSkew,
+            format!("the host's clock is {skew} s ahead of this machine's"),
+        )
+        .hint("synchronise both clocks, for example with systemd-timesyncd or chrony");
+        report.add(Severity::Error, &error);
+    }
+}
+
+fn now_seconds() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Last of all: on a host that can't resolve its own name this takes as long as the resolver's time-outs.
+fn check_hostname(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
+    let started = Instant::now();
+    report.hostname = report.take(hypervisor.hostname());
+    let took = started.elapsed();
+    if took >= SLOW_HOSTNAME {
+        let error = Error::permanent(
+            Reason::HostnameUnresolvable,
+            format!(
+                "the host can't resolve its own name: every start takes {} s longer",
+                took.as_secs()
+            ),
+        )
+        .hint("on the host: add its name to /etc/hosts, as in 127.0.1.1 nas1");
+        report.add(Severity::Error, &error);
+    }
+}
+
+/// `11003000` as `11.3.0`.
+fn version(number: u64) -> String {
+    format!(
+        "{}.{}.{}",
+        number / 1_000_000,
+        number / 1000 % 1000,
+        number % 1000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_split() {
+        assert_eq!(version(11_003_000), "11.3.0");
+        assert_eq!(version(9_000_002), "9.0.2");
+    }
+
+    #[test]
+    fn a_warning_leaves_a_host_healthy() {
+        let mut report = HostReport::default();
+        report.add(Severity::Warning, &fell_back());
+        assert!(report.is_healthy());
+        report.add(Severity::Error, &fell_back());
+        assert!(!report.is_healthy());
+    }
+}

@@ -1,0 +1,166 @@
+//! A new instance's volumes: the seed, whose creation claims the name, and the overlay.
+
+use std::time::{Duration, Instant};
+
+use super::spec::{CreateSpec, Identity};
+use crate::delete::{SEED_HEAD, seed_mark};
+use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
+use crate::image::ready::BaseImage;
+use crate::instance::Instance;
+use crate::inventory;
+use crate::libvirt::Hypervisor;
+use crate::owner::Owner;
+use crate::undo::{Made, Undo};
+use crate::xml::volume::VolumeSpec;
+
+/// How long another create of the same name may take from its seed to its domain, before it counts as dead. From
+/// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
+const SEED_STALE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(500);
+
+/// What came of making the seed.
+pub(super) enum Seeded {
+    /// It is made; its path on the host.
+    Made(String),
+    /// Another create of this name was faster.
+    DomainAppeared(Box<Instance>),
+}
+
+/// Makes the seed volume. Creating it is atomic, so of two creates of one name only one gets past here.
+pub(super) fn make_seed(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    identity: &Identity,
+    undo: &mut Undo,
+) -> Result<Seeded> {
+    let volume = spec.name.seed_volume();
+    let image = spec.seed(identity).to_image()?;
+    let xml = VolumeSpec::File {
+        name: volume.clone(),
+        size: image.len() as u64,
+    }
+    .to_xml()?;
+    let path = loop {
+        host.cancels().work.check()?;
+        let created = hypervisor
+            .create_volume(host.pool(), &volume, &xml)
+            .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
+        match created {
+            Some(path) => break path,
+            None => {
+                if let Some(instance) = settle_other(host, hypervisor, spec)? {
+                    return Ok(Seeded::DomainAppeared(Box::new(instance)));
+                }
+            }
+        }
+    };
+    undo.made(Made::Volume(volume.clone()));
+    let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0)?;
+    upload.send(&image)?;
+    upload.finish()?;
+    Ok(Seeded::Made(path))
+}
+
+/// Another create's seed has the name: waits for its domain, or clears away what a dead one left.
+fn settle_other(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+) -> Result<Option<Instance>> {
+    let seed = spec.name.seed_volume();
+    let first = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
+    let since = Instant::now();
+    loop {
+        if let Some(domain) = hypervisor.find_domain(spec.name.as_str())? {
+            return Instance::from_domain(host.name(), domain).map(Some);
+        }
+        let head = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
+        let Some(head) = head else { return Ok(None) };
+        if Some(&head) != first.as_ref() {
+            // Another create has it now, or its maker is just filling it: look again from the start.
+            host.cancels().work.wait(POLL);
+            return Ok(None);
+        }
+        let mark = crate::seed::read_mark(&head).filter(|mark| mark.name == spec.name.as_str());
+        let owner = mark
+            .as_ref()
+            .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
+        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= SEED_STALE {
+            // A maker that died before its upload leaves nothing but zeros.
+            if mark.is_none() && head.iter().any(|byte| *byte != 0) {
+                return Err(not_ours(host, &seed));
+            }
+            clear(host, hypervisor, spec)?;
+            return Ok(None);
+        }
+        host.cancels().work.wait(POLL);
+        host.cancels().work.check()?;
+    }
+}
+
+/// Removes a dead create's overlay and seed, unless anything uses them.
+fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> Result<()> {
+    let marked = seed_mark(hypervisor, host.pool(), &spec.name)?.is_some();
+    let overlay = marked.then(|| spec.name.overlay_volume());
+    for volume in overlay.into_iter().chain([spec.name.seed_volume()]) {
+        let Some(path) = inventory::find_volume_path(hypervisor, host.pool(), &volume)? else {
+            continue;
+        };
+        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
+        if !users.is_empty() {
+            return Err(Error::permanent(
+                Reason::InDoubt,
+                format!("volume {volume} is in use: it was left alone"),
+            )
+            .because(format!("used by {}", users.join(", ")))
+            .on_host(host.name()));
+        }
+        log::info!(
+            "host={} removing {volume}, left by a create that died",
+            host.name()
+        );
+        hypervisor.delete_volume(host.pool(), &volume)?;
+    }
+    Ok(())
+}
+
+fn not_ours(host: &HostSession, volume: &str) -> Error {
+    Error::permanent(
+        Reason::ForeignDomain,
+        format!(
+            "volume {volume} exists in pool {}, and nothing shows that egressctl made it: it was left alone",
+            host.pool()
+        ),
+    )
+    .on_host(host.name())
+    .hint("choose another --name")
+}
+
+/// Makes the overlay on top of the base image.
+pub(super) fn make_overlay(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    base: &BaseImage,
+    capacity: u64,
+    undo: &mut Undo,
+) -> Result<String> {
+    host.cancels().work.check()?;
+    let volume = spec.name.overlay_volume();
+    let xml = VolumeSpec::Overlay {
+        name: volume.clone(),
+        capacity,
+        backing_path: base.path.clone(),
+        backing_format: base.format,
+    }
+    .to_xml()?;
+    let created = hypervisor
+        .create_volume(host.pool(), &volume, &xml)
+        .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
+    // The seed is this run's, so an overlay that is there already was left by nobody we know.
+    let path = created.ok_or_else(|| not_ours(host, &volume))?;
+    undo.made(Made::Volume(volume));
+    Ok(path)
+}

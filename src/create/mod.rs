@@ -1,0 +1,201 @@
+//! Creating one instance on one host: idempotent, resumable after a crash at any step, undone when it fails.
+
+mod existing;
+mod files;
+pub mod plan;
+mod preflight;
+mod spec;
+pub mod wait;
+
+pub use plan::plan;
+pub use preflight::{Preflight, preflight};
+pub use spec::{CloudInit, CreateSpec, OVERLAY_ROOM};
+
+use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
+use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
+use crate::image::ready::BaseImage;
+use crate::instance::Instance;
+use crate::libvirt::{DomainRef, DomainState, Hypervisor};
+use crate::undo::{Made, Undo};
+use existing::Decision;
+use files::Seeded;
+
+/// Makes sure that the instance exists and runs; gives it back as the host has it then.
+pub fn ensure(
+    host: &HostSession,
+    spec: &CreateSpec,
+    observer: &dyn PullObserver,
+    warn: &dyn Fn(&str),
+) -> Result<Instance> {
+    let hypervisor = host.connect()?;
+    let facts = preflight(host, &*hypervisor, spec)?;
+    if let Some(instance) = facts.existing {
+        return adopt(&*hypervisor, instance, spec);
+    }
+    let facts = facts.judged?;
+    for warning in &facts.warnings {
+        warn(warning);
+    }
+    let base = match facts.ready {
+        Some(base) => base,
+        None => pull_base(host, spec, observer)?,
+    };
+    let disk = disk_bytes(spec, &base)?;
+    let mut undo = Undo::new();
+    let made = make(
+        host,
+        &*hypervisor,
+        spec,
+        &facts.emulator,
+        &base,
+        disk,
+        &mut undo,
+    );
+    match made {
+        Ok(Outcome::Made(domain)) => reread(host, &domain),
+        Ok(Outcome::Appeared(instance)) => {
+            // Another create of the same name won; what this one made so far is nothing.
+            adopt(&*hypervisor, *instance, spec)
+        }
+        Err(error) => Err(undo.roll_back(host, error.on_host(host.name()))),
+    }
+}
+
+fn pull_base(
+    host: &HostSession,
+    spec: &CreateSpec,
+    observer: &dyn PullObserver,
+) -> Result<BaseImage> {
+    let request = PullRequest {
+        image: &spec.image,
+        disk_limit: spec.disk_is_given.then_some(spec.disk_bytes),
+        extra_room: OVERLAY_ROOM,
+    };
+    let pulled = pull(&request, &[host], observer, &host.cancels().work);
+    let missing = || {
+        Err(Error::transient(
+            Reason::ImageNotReady,
+            "the pull gave no result",
+        ))
+    };
+    pulled
+        .into_iter()
+        .next()
+        .unwrap_or_else(missing)
+        .map(|pulled| pulled.base)
+}
+
+/// The overlay's capacity: what was asked for, or at least what the image needs where nothing was.
+fn disk_bytes(spec: &CreateSpec, base: &BaseImage) -> Result<u64> {
+    let Some(virtual_size) = base.virtual_size else {
+        return Ok(spec.disk_bytes);
+    };
+    if spec.disk_is_given {
+        ensure_disk_fits(spec.disk_bytes, virtual_size)?;
+    }
+    Ok(spec.disk_bytes.max(virtual_size))
+}
+
+/// Takes an existing domain of that name for the wanted one, if it is, and makes sure that it runs.
+fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> Result<Instance> {
+    match existing::decide(&instance, spec) {
+        Decision::Refuse(error) => Err(error.on_host(&instance.host)),
+        Decision::Adopt => {
+            let domain = &instance.domain;
+            match instance.state {
+                DomainState::Running | DomainState::Blocked | DomainState::NoState => {
+                    return Ok(instance);
+                }
+                DomainState::Paused(_) | DomainState::PmSuspended => {
+                    hypervisor.resume_domain(domain)?;
+                }
+                _ => start(hypervisor, domain)?,
+            }
+            ensure_running(hypervisor, domain)?;
+            let state = hypervisor.domain_state(domain)?;
+            Ok(Instance { state, ..instance })
+        }
+    }
+}
+
+enum Outcome {
+    Made(DomainRef),
+    Appeared(Box<Instance>),
+}
+
+fn make(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    emulator: &crate::facts::Emulator,
+    base: &BaseImage,
+    disk: u64,
+    undo: &mut Undo,
+) -> Result<Outcome> {
+    let identity = spec.identify();
+    let seed = match files::make_seed(host, hypervisor, spec, &identity, undo)? {
+        Seeded::Made(path) => path,
+        Seeded::DomainAppeared(instance) => return Ok(Outcome::Appeared(instance)),
+    };
+    let overlay = files::make_overlay(host, hypervisor, spec, base, disk, undo)?;
+    let xml = spec
+        .domain(
+            &identity,
+            emulator.accelerator,
+            base,
+            host.pool(),
+            overlay,
+            seed,
+        )
+        .to_xml()?;
+    host.cancels().work.check()?;
+    let domain = hypervisor
+        .define_domain(&xml)
+        .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
+    undo.made(Made::Domain(domain.clone()));
+    start(hypervisor, &domain)?;
+    ensure_running(hypervisor, &domain)?;
+    Ok(Outcome::Made(domain))
+}
+
+fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
+    hypervisor.create_domain(domain).map_err(|error| {
+        let denied = error.causes().iter().any(|cause| cause.contains("Permission denied"));
+        let error = error.while_doing(format!("starting domain {}", domain.name));
+        if denied {
+            error.hint("QEMU may not read the pool's files: with AppArmor allow the pool's directory in /etc/apparmor.d/local/abstractions/libvirt-qemu, with SELinux label it virt_image_t")
+        } else {
+            error
+        }
+    })
+}
+
+/// A KVM guest on a host whose KVM doesn't work "starts" and is paused at once.
+fn ensure_running(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
+    let state = hypervisor.domain_state(domain)?;
+    match state {
+        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(()),
+        _ => Err(Error::permanent(
+            Reason::NotRunning,
+            format!("domain {} was started, but is {state}", domain.name),
+        )
+        .hint(format!(
+            "on the host: tail /var/log/libvirt/qemu/{}.log",
+            domain.name
+        ))
+        .hint("on the host: virt-host-validate qemu (KVM may be there and still not work)")),
+    }
+}
+
+fn reread(host: &HostSession, domain: &DomainRef) -> Result<Instance> {
+    let hypervisor = host.connect()?;
+    let found = hypervisor.find_domain(&domain.name)?.ok_or_else(|| {
+        Error::transient(
+            Reason::InstanceNotFound,
+            format!("domain {} vanished right after it was started", domain.name),
+        )
+        .on_host(host.name())
+    })?;
+    Instance::from_domain(host.name(), found)
+}

@@ -1,0 +1,111 @@
+//! Looking at the host before anything is made: all look-ups at once, over one connection.
+
+use super::spec::{CreateSpec, OVERLAY_ROOM};
+use crate::error::{Error, Reason, Result};
+use crate::facts::{self, Emulator};
+use crate::host::HostSession;
+use crate::image::identity::{Identity, pin_of};
+use crate::image::ready::{BaseImage, find_ready};
+use crate::image::store::{ensure_room, usable_pool};
+use crate::instance::Instance;
+use crate::libvirt::Hypervisor;
+use crate::xml::pool::PoolInfo;
+
+/// What was found.
+pub struct Preflight {
+    /// The domain that has the name already.
+    pub existing: Option<Instance>,
+    /// Whether a new one could be made.
+    pub judged: Result<Judged>,
+}
+
+/// A host on which a new instance can be made.
+pub struct Judged {
+    /// The pool.
+    pub pool: PoolInfo,
+    /// How it will run.
+    pub emulator: Emulator,
+    /// The base image, where it is known to be ready.
+    pub ready: Option<BaseImage>,
+    /// Worth telling, but no obstacle.
+    pub warnings: Vec<String>,
+}
+
+/// Looks the host over for this instance.
+pub fn preflight(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+) -> Result<Preflight> {
+    std::thread::scope(|scope| {
+        let existing = scope.spawn(|| hypervisor.find_domain(spec.name.as_str()));
+        let pool = scope.spawn(|| usable_pool(host, hypervisor));
+        let ready = scope.spawn(|| pinned_ready(host, hypervisor, spec));
+        let emulator = scope.spawn(|| {
+            let emulator = facts::emulator(hypervisor, spec.virt_type)?;
+            facts::ensure_firmware(&emulator, spec.image.firmware)?;
+            Ok(emulator)
+        });
+        let memory = scope.spawn(|| facts::ensure_memory(hypervisor, spec.machine.memory_mib));
+        let nic = scope.spawn(|| {
+            let state = facts::nic_state(hypervisor, &spec.nic)?;
+            facts::ensure_nic(&state, host.config())
+        });
+        let existing = join(existing)?
+            .map(|domain| Instance::from_domain(host.name(), domain))
+            .transpose()?;
+        let pool = join(pool);
+        // The most fundamental obstacle is reported, not the one that was found first.
+        let judged = pool.and_then(|pool| {
+            join(nic)?;
+            let emulator = join(emulator)?;
+            join(memory)?;
+            ensure_room(host, &pool, OVERLAY_ROOM)?;
+            let ready = join(ready)?;
+            let warnings = if emulator.fell_back {
+                vec![crate::check::fell_back().message().to_owned()]
+            } else {
+                Vec::new()
+            };
+            Ok(Judged {
+                pool,
+                emulator,
+                ready,
+                warnings,
+            })
+        });
+        Ok(Preflight {
+            existing,
+            judged: judged.map_err(|error| error.on_host(host.name())),
+        })
+    })
+}
+
+/// A pinned image needs no question to its server.
+fn pinned_ready(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+) -> Result<Option<BaseImage>> {
+    match pin_of(&spec.image) {
+        Some(pin) => {
+            let identity = Identity::pinned(&spec.image, pin);
+            // A pool that isn't there has an error of its own.
+            let pool = hypervisor.find_pool(host.pool())?;
+            if pool.is_none_or(|pool| !pool.active) {
+                return Ok(None);
+            }
+            find_ready(hypervisor, host.pool(), &identity)
+        }
+        None => Ok(None),
+    }
+}
+
+fn join<T>(handle: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    handle.join().unwrap_or_else(|_| {
+        Err(Error::transient(
+            Reason::LocalIo,
+            "a worker thread ended unexpectedly",
+        ))
+    })
+}

@@ -1,0 +1,196 @@
+//! What one create shall make, resolved from configuration and command line. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::config::{Image, MachineType, Nic, VirtType};
+use crate::image::digest::sha256_hex;
+use crate::image::ready::BaseImage;
+use crate::name::InstanceName;
+use crate::owner::Owner;
+use crate::seed::{SeedMark, SeedSpec};
+use crate::xml::domain::{Accelerator, BackingFile, DomainSpec, mac_from_uid};
+use crate::xml::metadata::{Metadata, SpecRecord, VolumeRef, VolumeRole};
+
+/// Bytes that a new overlay and seed take in the pool at first. The overlay's capacity is only its bound.
+pub const OVERLAY_ROOM: u64 = 8 << 20;
+
+/// What to create.
+#[derive(Debug, Clone)]
+pub struct CreateSpec {
+    /// The instance's name, which is also the guest's host name.
+    pub name: InstanceName,
+    /// Its identity over repeated runs.
+    pub uid: String,
+    /// Whether the caller chose the uid; a random one identifies nothing.
+    pub uid_is_given: bool,
+    /// The image.
+    pub image: Image,
+    /// CPUs and memory.
+    pub machine: MachineType,
+    /// The disk's size in bytes.
+    pub disk_bytes: u64,
+    /// Whether the caller chose the size; the default is raised to the image's.
+    pub disk_is_given: bool,
+    /// cloud-init's parts.
+    pub cloud_init: CloudInit,
+    /// What the NIC is plugged into.
+    pub nic: Nic,
+    /// KVM or software emulation.
+    pub virt_type: VirtType,
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+    /// How long it shall live.
+    pub ttl: Option<Duration>,
+}
+
+/// What goes into the seed. Its `Debug` shows lengths only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CloudInit {
+    /// user-data, byte for byte.
+    pub user_data: Vec<u8>,
+    /// vendor-data.
+    pub vendor_data: Option<Vec<u8>>,
+    /// network-config.
+    pub network_config: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for CloudInit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CloudInit({} bytes of user-data)", self.user_data.len())
+    }
+}
+
+impl CloudInit {
+    /// One digest over all three, lengths included.
+    fn digest(&self) -> String {
+        let mut text = Vec::new();
+        for part in [
+            Some(&self.user_data),
+            self.vendor_data.as_ref(),
+            self.network_config.as_ref(),
+        ] {
+            match part {
+                Some(part) => {
+                    text.extend_from_slice(format!("{}\n", part.len()).as_bytes());
+                    text.extend_from_slice(part);
+                }
+                None => text.extend_from_slice(b"none\n"),
+            }
+        }
+        sha256_hex(&text)
+    }
+}
+
+/// What is new with every create, even of the same spec.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The domain's UUID.
+    pub uuid: Uuid,
+    /// When it is made.
+    pub created_at: Timestamp,
+}
+
+impl CreateSpec {
+    /// A new identity.
+    pub fn identify(&self) -> Identity {
+        Identity {
+            uuid: Uuid::new_v4(),
+            created_at: Timestamp::now(),
+        }
+    }
+
+    /// What makes two instances the same.
+    pub fn record(&self) -> SpecRecord {
+        SpecRecord {
+            image: if self.image.key == crate::image::identity::URL_KEY {
+                self.image.url.clone()
+            } else {
+                self.image.key.clone()
+            },
+            machine_type: self.machine.key.clone(),
+            vcpus: self.machine.vcpus,
+            memory_mib: self.machine.memory_mib,
+            disk_bytes: self.disk_bytes,
+            firmware: self.image.firmware,
+            nic: self.nic.clone(),
+            cloud_init: self.cloud_init.digest(),
+        }
+    }
+
+    /// The seed.
+    pub fn seed(&self, identity: &Identity) -> SeedSpec {
+        SeedSpec {
+            // New for every create, stable for the instance's life: else cloud-init takes an old disk for this one.
+            instance_id: format!("{}-{}", self.name, identity.uuid),
+            local_hostname: self.name.to_string(),
+            user_data: self.cloud_init.user_data.clone(),
+            vendor_data: self.cloud_init.vendor_data.clone(),
+            network_config: self.cloud_init.network_config.clone(),
+            mark: SeedMark {
+                uid: self.uid.clone(),
+                name: self.name.to_string(),
+                created_at: identity.created_at,
+                owner: Some(Owner::this_process().to_word()),
+            },
+        }
+    }
+
+    /// The domain, with the paths that libvirt reported.
+    pub fn domain(
+        &self,
+        identity: &Identity,
+        accelerator: Accelerator,
+        base: &BaseImage,
+        pool: &str,
+        overlay: String,
+        seed: String,
+    ) -> DomainSpec {
+        DomainSpec {
+            name: self.name.clone(),
+            uuid: identity.uuid,
+            accelerator,
+            vcpus: self.machine.vcpus,
+            memory_mib: self.machine.memory_mib,
+            firmware: self.image.firmware,
+            overlay,
+            backing: vec![BackingFile {
+                path: base.path.clone(),
+                format: base.format,
+            }],
+            seed,
+            nic: self.nic.clone(),
+            mac: mac_from_uid(&self.uid),
+            metadata: self.metadata(identity, base, pool),
+        }
+    }
+
+    fn metadata(&self, identity: &Identity, base: &BaseImage, pool: &str) -> Metadata {
+        let volume = |name, role| VolumeRef {
+            pool: pool.to_owned(),
+            name,
+            role,
+        };
+        let record = self.record();
+        Metadata {
+            managed: true,
+            uid: self.uid.clone(),
+            created_at: identity.created_at,
+            digest: base.sha256.clone(),
+            spec_hash: record.hash(),
+            spec: record,
+            volumes: vec![
+                volume(self.name.overlay_volume(), VolumeRole::Overlay),
+                volume(self.name.seed_volume(), VolumeRole::Seed),
+            ],
+            expires_at: self
+                .ttl
+                .and_then(|ttl| identity.created_at.checked_add(ttl).ok()),
+            labels: self.labels.clone(),
+            extra: crate::xml::metadata::Extra::default(),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Deleting one instance from one host: destroy, undefine, then overlay, then seed. Idempotent.
+//!
+//! What may be deleted is decided by marks, never by names alone: a domain by its metadata, volumes without a domain
+//! by the mark inside the seed, which therefore goes last.
+
+use crate::error::{Error, Reason, Result};
+use crate::find::Managers;
+use crate::host::HostSession;
+use crate::instance::Instance;
+use crate::inventory;
+use crate::libvirt::{Hypervisor, NvramPolicy};
+use crate::name::InstanceName;
+use crate::seed::SeedMark;
+use crate::xml::domain_info::{DiskSource, DomainInfo};
+use crate::xml::metadata::Manager;
+
+/// Where libvirt keeps the UEFI variables of its domains; a file elsewhere isn't a domain's own.
+const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
+/// Enough of a seed to hold its mark, in bytes.
+pub const SEED_HEAD: usize = 40 * 1024;
+
+/// What was deleted, and what was left alone for a reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// What is gone now, in order.
+    pub gone: Vec<String>,
+    /// What was left alone, and why.
+    pub notes: Vec<String>,
+}
+
+/// Deletes the instance of that name, or what is left of it.
+///
+/// Errors: [`Reason::ForeignDomain`] where the domain isn't ours (or not `managers`'), [`Reason::InDoubt`] where its
+/// mark or disks can't be understood; in both cases nothing was touched.
+pub fn delete(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    managers: Managers,
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
+    match hypervisor.find_domain(name.as_str())? {
+        Some(found) => {
+            let instance = Instance::from_domain(host.name(), found)?;
+            ensure_ours(&instance, managers)?;
+            let volumes = own_volumes(host, hypervisor, &instance, name)?;
+            delete_domain(hypervisor, &instance, &mut deleted)?;
+            for volume in volumes {
+                delete_volume(host, hypervisor, &volume, &mut deleted)?;
+            }
+        }
+        None => delete_leftovers(host, hypervisor, name, &mut deleted)?,
+    }
+    Ok(deleted)
+}
+
+fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
+    let name = &instance.domain.name;
+    if instance.is_in_doubt() {
+        return Err(Error::permanent(
+            Reason::InDoubt,
+            format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
+        )
+        .on_host(&instance.host)
+        .hint(format!("on the host: virsh dumpxml {name}")));
+    }
+    if managers.include(instance) {
+        return Ok(());
+    }
+    let error = match instance.manager() {
+        Some(manager) => Error::permanent(
+            Reason::ForeignDomain,
+            format!(
+                "instance {name} is the operator's ({}): it was left alone",
+                manager.as_str()
+            ),
+        )
+        .hint(format!(
+            "--manager {} deletes it all the same",
+            manager.as_str()
+        )),
+        None => Error::permanent(
+            Reason::ForeignDomain,
+            format!("domain {name} was not made by egressctl: it was left alone"),
+        ),
+    };
+    Err(error.on_host(&instance.host))
+}
+
+/// The names of the volumes to delete with the domain: overlay first, seed last.
+///
+/// Only our exact names, and only where the domain really has them as disks (or, for ours, recorded them).
+fn own_volumes(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    name: &InstanceName,
+) -> Result<Vec<String>> {
+    let mut own = Vec::new();
+    for volume in [name.overlay_volume(), name.seed_volume()] {
+        let recorded = instance.metadata().is_some_and(|m| {
+            m.volumes
+                .iter()
+                .any(|v| v.name == volume && v.pool == host.pool())
+        });
+        let path = inventory::find_volume_path(hypervisor, host.pool(), &volume)?;
+        let is_disk = path
+            .as_ref()
+            .is_some_and(|path| instance.info.paths().any(|p| p == path));
+        if is_disk || (recorded && path.is_some()) {
+            own.push(volume);
+        }
+    }
+    ensure_disk_is_overlay(host, hypervisor, instance, &own)?;
+    Ok(own)
+}
+
+/// An external snapshot puts another file in the overlay's place: deleting would lose or leak it.
+fn ensure_disk_is_overlay(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    own: &[String],
+) -> Result<()> {
+    if instance.manager() != Some(Manager::Egressctl) || own.is_empty() {
+        return Ok(());
+    }
+    let first = instance
+        .info
+        .disks
+        .iter()
+        .find(|disk| !disk.readonly && disk.target == "vda");
+    let Some(source) = first.and_then(|disk| match &disk.source {
+        DiskSource::Path(path) => Some(path.as_str()),
+        _ => None,
+    }) else {
+        return Ok(());
+    };
+    let overlay = inventory::find_volume_path(hypervisor, host.pool(), &own[0])?;
+    if overlay.as_deref().is_none_or(|path| path == source) {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        Reason::InDoubt,
+        format!(
+            "the disk of {} is {source}, not its overlay: a snapshot made outside libvirt's metadata? nothing was touched",
+            instance.domain.name
+        ),
+    )
+    .on_host(host.name())
+    .hint(format!("merge it first, on the host: virsh blockcommit {} vda --active --pivot", instance.domain.name)))
+}
+
+fn delete_domain(
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    deleted: &mut Deleted,
+) -> Result<()> {
+    let name = &instance.domain.name;
+    let nvram = nvram_policy(hypervisor, &instance.info)?;
+    if instance.state.is_active() {
+        hypervisor
+            .destroy_domain(&instance.domain)
+            .map_err(|error| error.while_doing(format!("destroying domain {name}")))?;
+    }
+    hypervisor
+        .undefine_domain(&instance.domain, nvram)
+        .map_err(|error| error.while_doing(format!("undefining domain {name}")))?;
+    deleted.gone.push(format!("domain {name}"));
+    if let (NvramPolicy::Keep, Some(path)) = (nvram, &instance.info.nvram) {
+        deleted.notes.push(format!(
+            "{path} was kept: it isn't the domain's own NVRAM file"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the NVRAM file may go: only one in libvirt's own directory that no other domain uses.
+fn nvram_policy(hypervisor: &dyn Hypervisor, info: &DomainInfo) -> Result<NvramPolicy> {
+    let Some(path) = &info.nvram else {
+        return Ok(NvramPolicy::Remove);
+    };
+    // libvirt names the file after the domain: then there is nobody to ask.
+    if path.contains(NVRAM_DIRECTORY) && path.ends_with(&format!("/{}_VARS.fd", info.name)) {
+        return Ok(NvramPolicy::Remove);
+    }
+    if !path.contains(NVRAM_DIRECTORY) {
+        return Ok(NvramPolicy::Keep);
+    }
+    for other in hypervisor.list_domains()? {
+        let other = DomainInfo::parse(&other.xml)?;
+        if other.uuid != info.uuid && other.nvram.as_ref() == Some(path) {
+            return Ok(NvramPolicy::Keep);
+        }
+    }
+    Ok(NvramPolicy::Remove)
+}
+
+fn delete_volume(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    volume: &str,
+    deleted: &mut Deleted,
+) -> Result<()> {
+    let was_there = hypervisor
+        .delete_volume(host.pool(), volume)
+        .map_err(|error| {
+            error.while_doing(format!("deleting volume {volume} of pool {}", host.pool()))
+        })?;
+    if was_there {
+        deleted.gone.push(format!("volume {volume}"));
+    }
+    Ok(())
+}
+
+/// The mark inside the instance's seed volume, if there is one.
+pub fn seed_mark(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    name: &InstanceName,
+) -> Result<Option<SeedMark>> {
+    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
+    Ok(head
+        .as_deref()
+        .and_then(crate::seed::read_mark)
+        .filter(|mark| mark.name == name.as_str()))
+}
+
+/// Overlay and seed without a domain: ours only if the seed says so, and only if nothing uses them.
+fn delete_leftovers(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    deleted: &mut Deleted,
+) -> Result<()> {
+    let pool = hypervisor.find_pool(host.pool())?;
+    if pool.is_none_or(|pool| !pool.active) {
+        // Without the pool there is nothing to see, and nothing that could be deleted.
+        return Ok(());
+    }
+    let (overlay, seed) = (name.overlay_volume(), name.seed_volume());
+    let paths = [&overlay, &seed]
+        .map(|volume| inventory::find_volume_path(hypervisor, host.pool(), volume));
+    let [overlay_path, seed_path] = paths;
+    let there: Vec<(String, String)> = [(overlay, overlay_path?), (seed, seed_path?)]
+        .into_iter()
+        .filter_map(|(volume, path)| path.map(|path| (volume, path)))
+        .collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    if seed_mark(hypervisor, host.pool(), name)?.is_none() {
+        for (volume, _) in there {
+            deleted.notes.push(format!(
+                "volume {volume} was left alone: nothing shows that egressctl made it"
+            ));
+        }
+        return Ok(());
+    }
+    for (volume, path) in there {
+        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
+        if users.is_empty() {
+            delete_volume(host, hypervisor, &volume, deleted)?;
+        } else {
+            deleted.notes.push(format!(
+                "volume {volume} was left alone: used by {}",
+                users.join(", ")
+            ));
+            // The seed is the mark: it stays as long as the overlay does.
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What a host offers that an instance needs: an accelerator, firmware, memory, a bridge. Read, then judged.
+
+use crate::config::{self, Firmware, Nic, VirtType};
+use crate::error::{Class, Error, Reason, Result};
+use crate::libvirt::Hypervisor;
+use crate::units;
+use crate::xml::capabilities::{DomainCapabilities, HostCapabilities};
+use crate::xml::domain::Accelerator;
+
+/// How instances run on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emulator {
+    /// KVM or software emulation.
+    pub accelerator: Accelerator,
+    /// What QEMU offers with it on q35.
+    pub capabilities: DomainCapabilities,
+    /// Whether the configuration left the choice open and KVM isn't there.
+    pub fell_back: bool,
+}
+
+/// What is known of the thing a NIC is plugged into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NicState {
+    /// It is there.
+    Present,
+    /// It isn't; for a bridge, the bridges that are.
+    Missing(Vec<String>),
+    /// A libvirt network that isn't active.
+    Inactive,
+    /// Nobody on the host could be asked.
+    Unknown,
+}
+
+/// Finds out how instances run on the host.
+///
+/// Errors: [`Reason::NoKvm`] where the configuration wants KVM; with `auto`, software emulation is the way out.
+pub fn emulator(hypervisor: &dyn Hypervisor, wanted: VirtType) -> Result<Emulator> {
+    let ask = |accelerator: Accelerator| -> Result<Option<DomainCapabilities>> {
+        let xml = hypervisor.find_domain_capabilities(accelerator.as_str())?;
+        xml.map(|xml| DomainCapabilities::parse(&xml)).transpose()
+    };
+    let emulator = |accelerator, capabilities, fell_back| Emulator {
+        accelerator,
+        capabilities,
+        fell_back,
+    };
+    if wanted != VirtType::Qemu {
+        if let Some(capabilities) = ask(Accelerator::Kvm)? {
+            return Ok(emulator(Accelerator::Kvm, capabilities, false));
+        }
+    }
+    if wanted == VirtType::Kvm {
+        return Err(Error::permanent(Reason::NoKvm, "the host can't run KVM guests")
+            .hint("enable virtualization (VT-x or AMD-V) in its firmware, or nested virtualization where it is a VM itself; then: virt-host-validate qemu")
+            .hint("or set virtType: qemu for the host: software emulation, many times slower"));
+    }
+    match ask(Accelerator::Qemu)? {
+        Some(capabilities) => Ok(emulator(
+            Accelerator::Qemu,
+            capabilities,
+            wanted == VirtType::Auto,
+        )),
+        None => Err(Error::permanent(
+            Reason::LibvirtError,
+            "the host's QEMU has no q35 machine for x86_64",
+        )
+        .hint("on Debian: apt install qemu-system-x86")),
+    }
+}
+
+/// Refuses when the host has no firmware for the image.
+pub fn ensure_firmware(emulator: &Emulator, wanted: Firmware) -> Result<()> {
+    if wanted == Firmware::Bios || emulator.capabilities.has_plain_efi() {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        Reason::NoFirmware,
+        "the host has no UEFI firmware for q35 without secure boot",
+    )
+    .hint("on the host: apt install ovmf (Debian, Ubuntu) or dnf install edk2-ovmf"))
+}
+
+/// Refuses when the host has less memory than the instance needs.
+pub fn ensure_memory(hypervisor: &dyn Hypervisor, memory_mib: u64) -> Result<()> {
+    let host = HostCapabilities::parse(&hypervisor.capabilities()?)?;
+    let needed = memory_mib.saturating_mul(1 << 20);
+    if host.memory_bytes == 0 || needed <= host.memory_bytes {
+        return Ok(());
+    }
+    Err(Error::new(
+        Class::QuotaExceeded,
+        Reason::NotEnoughMemory,
+        format!(
+            "the host has {} of memory, {} are needed",
+            units::bytes(host.memory_bytes),
+            units::bytes(needed)
+        ),
+    )
+    .hint("choose a smaller --machine-type, or another --zone"))
+}
+
+/// Looks for the bridge or libvirt network that NICs are plugged into.
+///
+/// A bridge by libvirt's interface driver; where the daemon has none, by a look into the host's `/sys` over SSH;
+/// where that isn't allowed either, nothing is known.
+pub fn nic_state(hypervisor: &dyn Hypervisor, nic: &Nic) -> Result<NicState> {
+    match nic {
+        Nic::Network(name) => Ok(match hypervisor.find_network(name)? {
+            Some(true) => NicState::Present,
+            Some(false) => NicState::Inactive,
+            None => NicState::Missing(Vec::new()),
+        }),
+        Nic::Bridge(name) => match hypervisor.interface_exists(name)? {
+            Some(true) => Ok(NicState::Present),
+            // libvirt's netcf backend knows configured interfaces only: ask the kernel before saying no.
+            Some(false) | None => Ok(match bridges(hypervisor)? {
+                Some(bridges) if bridges.iter().any(|bridge| bridge == name) => NicState::Present,
+                Some(bridges) => NicState::Missing(bridges),
+                None => NicState::Unknown,
+            }),
+        },
+    }
+}
+
+/// The host's bridges: every network device with a `bridge` directory (the kernel's sysfs-class-net).
+fn bridges(hypervisor: &dyn Hypervisor) -> Result<Option<Vec<String>>> {
+    let output = hypervisor.host_command("ls -d /sys/class/net/*/bridge 2>/dev/null; echo end")?;
+    // Without the last line it wasn't our command that ran (a forced command, say).
+    let Some(output) = output.filter(|text| text.trim_end().ends_with("end")) else {
+        return Ok(None);
+    };
+    let name = |line: &str| {
+        let device = line
+            .strip_prefix("/sys/class/net/")?
+            .strip_suffix("/bridge")?;
+        Some(device.to_owned())
+    };
+    Ok(Some(output.lines().filter_map(name).collect()))
+}
+
+/// Refuses when the NIC's bridge or network surely isn't there.
+pub fn ensure_nic(state: &NicState, host: &config::Host) -> Result<()> {
+    let (reason, message, hint) = match (&host.nic, state) {
+        (_, NicState::Present | NicState::Unknown) => return Ok(()),
+        (Nic::Bridge(name), NicState::Missing(bridges)) => {
+            let there = if bridges.is_empty() {
+                "none".to_owned()
+            } else {
+                bridges.join(", ")
+            };
+            (
+                Reason::BridgeNotFound,
+                format!("the host has no bridge {name} (bridges there: {there})"),
+                "set hosts[].bridge to one of the host's bridges, or make it: docs/hypervisor-setup.md".to_owned(),
+            )
+        }
+        (Nic::Network(name), NicState::Inactive) => (
+            Reason::NetworkNotFound,
+            format!("libvirt network {name} is not active"),
+            format!("on the host: virsh net-start {name} && virsh net-autostart {name}"),
+        ),
+        (Nic::Bridge(name) | Nic::Network(name), _) => (
+            Reason::NetworkNotFound,
+            format!("the host has no libvirt network {name}"),
+            "on the host: virsh net-list --all".to_owned(),
+        ),
+    };
+    Err(Error::permanent(reason, message).hint(hint))
+}

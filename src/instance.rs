@@ -1,0 +1,205 @@
+//! One domain as egressctl shows it: whose it is, how it is, and where it is reached. Pure.
+
+use std::net::IpAddr;
+
+use crate::error::Result;
+use crate::libvirt::{self, AddressSource, DomainRef, DomainState};
+use crate::xml::domain_info::DomainInfo;
+use crate::xml::metadata::{Manager, Mark, Metadata};
+
+/// An instance's state, in the operator's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It runs, and an address is known.
+    Running,
+    /// It runs, without a known address so far.
+    Provisioning,
+    /// Everything else; libvirt's state says why.
+    Stopped,
+}
+
+impl Status {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Running => "Running",
+            Status::Provisioning => "Provisioning",
+            Status::Stopped => "Stopped",
+        }
+    }
+}
+
+/// The addresses of an instance's own NIC.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// All routable ones, the one to use first.
+    pub all: Vec<IpAddr>,
+    /// Where they come from.
+    pub source: Option<AddressSource>,
+}
+
+impl Addresses {
+    /// The one to use.
+    pub fn primary(&self) -> Option<IpAddr> {
+        self.all.first().copied()
+    }
+}
+
+/// One of our (or the operator's) instances on one host.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// The host's name in the configuration.
+    pub host: String,
+    /// Its domain.
+    pub domain: DomainRef,
+    /// The domain's state.
+    pub state: DomainState,
+    /// The domain's XML, read.
+    pub info: DomainInfo,
+    /// Its addresses, once somebody asked.
+    pub addresses: Addresses,
+}
+
+impl Instance {
+    /// From a listed domain. Errors: XML that can't be read (Transient).
+    pub fn from_domain(host: &str, listed: libvirt::DomainInfo) -> Result<Self> {
+        let info = DomainInfo::parse(&listed.xml)?;
+        Ok(Instance {
+            host: host.to_owned(),
+            domain: listed.domain,
+            state: listed.state,
+            info,
+            addresses: Addresses::default(),
+        })
+    }
+
+    /// `hosts/<host>/domains/<name>`, for any domain, whatever its name.
+    pub fn id(&self) -> String {
+        format!("hosts/{}/domains/{}", self.host, self.domain.name)
+    }
+
+    /// Whose it is; nothing where it is nobody's that egressctl knows, or where that is in doubt.
+    pub fn manager(&self) -> Option<Manager> {
+        self.info.mark.manager()
+    }
+
+    /// Our own record, where it is ours.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.info.mark.metadata()
+    }
+
+    /// Whether its mark is ours but can't be read.
+    pub fn is_in_doubt(&self) -> bool {
+        matches!(self.info.mark, Mark::Unreadable { .. })
+    }
+
+    /// Its status by product rules: running or blocked with an address is Running, without one (or with no state)
+    /// Provisioning, and everything else Stopped.
+    pub fn status(&self) -> Status {
+        match self.state {
+            DomainState::Running | DomainState::Blocked if self.addresses.primary().is_some() => {
+                Status::Running
+            }
+            DomainState::Running | DomainState::Blocked | DomainState::NoState => {
+                Status::Provisioning
+            }
+            _ => Status::Stopped,
+        }
+    }
+
+    /// Whether it makes sense to ask for its addresses.
+    pub fn may_have_addresses(&self) -> bool {
+        matches!(self.state, DomainState::Running | DomainState::Blocked)
+    }
+
+    /// The MAC addresses of its NICs, lower case.
+    pub fn macs(&self) -> Vec<&str> {
+        self.info
+            .interfaces
+            .iter()
+            .map(|interface| interface.mac.as_str())
+            .collect()
+    }
+}
+
+/// The usable addresses that one source knows for NICs with these MAC addresses, IPv4 first.
+///
+/// Bridges and tunnels inside the guest have MAC addresses of their own, so they drop out by themselves.
+pub fn routable(macs: &[&str], interfaces: &[libvirt::InterfaceInfo]) -> Vec<IpAddr> {
+    let own = interfaces.iter().filter(|interface| {
+        interface
+            .mac
+            .as_deref()
+            .is_some_and(|mac| macs.iter().any(|m| m.eq_ignore_ascii_case(mac)))
+    });
+    let mut found: Vec<IpAddr> = own
+        .flat_map(|interface| &interface.addresses)
+        .filter_map(|text| text.split(['%', '/']).next()?.parse().ok())
+        .filter(is_routable)
+        .collect();
+    // Stable: within a family the source's order stays.
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.dedup();
+    found
+}
+
+fn is_routable(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            !(v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_multicast()
+                || v4.is_broadcast())
+        }
+        IpAddr::V6(v6) => {
+            !(v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unicast_link_local())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, mac: &str, addresses: &[&str]) -> libvirt::InterfaceInfo {
+        libvirt::InterfaceInfo {
+            name: name.into(),
+            mac: Some(mac.into()),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn only_the_nics_own_routable_addresses_count() {
+        let macs = ["52:54:00:aa:bb:cc"];
+        let seen = [
+            interface("lo", "00:00:00:00:00:00", &["127.0.0.1", "::1"]),
+            interface("docker0", "02:42:0a:00:00:01", &["172.17.0.1"]),
+            interface(
+                "enp1s0",
+                "52:54:00:AA:BB:CC",
+                &["fe80::1", "2001:db8::7", "169.254.3.4", "192.0.2.7"],
+            ),
+            interface("wg0", "52:54:00:00:00:01", &["10.9.9.9"]),
+        ];
+        let found = routable(&macs, &seen);
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["192.0.2.7", "2001:db8::7"]);
+        assert!(routable(&["52:54:00:00:00:99"], &seen).is_empty());
+    }
+
+    #[test]
+    fn an_ipv6_only_guest_has_an_address() {
+        let seen = [interface(
+            "eth0",
+            "52:54:00:aa:bb:cc",
+            &["fe80::9", "2001:db8::9"],
+        )];
+        let found = routable(&["52:54:00:aa:bb:cc"], &seen);
+        assert_eq!(found, ["2001:db8::9".parse::<IpAddr>().unwrap()]);
+    }
+}

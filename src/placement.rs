@@ -1,0 +1,205 @@
+//! Which host, image and machine type a command means. Pure.
+
+use crate::config::{Firmware, Host, Image, ImageFormat, MachineType, Provider};
+use crate::error::{Error, Reason, Result};
+use crate::image::identity::URL_KEY;
+
+/// The host that `--zone` names; left out, the only one.
+pub fn zone<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<&'a Host> {
+    let names = || provider.hosts.iter().map(|host| host.name.as_str());
+    match wanted {
+        Some(name) => provider
+            .hosts
+            .iter()
+            .find(|host| host.name == name)
+            .ok_or_else(|| unknown_zone(provider, name)),
+        None => match provider.hosts.as_slice() {
+            [only] => Ok(only),
+            _ => Err(Error::permanent(
+                Reason::UnknownZone,
+                format!("there are several hosts: which one? {}", list(names())),
+            )
+            .hint("name one with --zone")),
+        },
+    }
+}
+
+/// The hosts that repeated `--zone` options name, in the configuration's order; none named means all.
+pub fn zones<'a>(provider: &'a Provider, wanted: &[String]) -> Result<Vec<&'a Host>> {
+    if let Some(name) = wanted
+        .iter()
+        .find(|name| !provider.hosts.iter().any(|h| h.name == **name))
+    {
+        return Err(unknown_zone(provider, name));
+    }
+    let named = |host: &&Host| wanted.is_empty() || wanted.contains(&host.name);
+    Ok(provider.hosts.iter().filter(named).collect())
+}
+
+fn unknown_zone(provider: &Provider, name: &str) -> Error {
+    let names: Vec<&str> = provider
+        .hosts
+        .iter()
+        .map(|host| host.name.as_str())
+        .collect();
+    unknown(Reason::UnknownZone, "host", name, &names).because(format!(
+        "hosts of provider {}: {}",
+        provider.name,
+        list(names.into_iter())
+    ))
+}
+
+/// The image that `--image` names: a key, or an http(s) URL; left out, the only one.
+pub fn image(provider: &Provider, wanted: Option<&str>) -> Result<Image> {
+    let keys: Vec<&str> = provider
+        .images
+        .iter()
+        .map(|image| image.key.as_str())
+        .collect();
+    let there = || {
+        format!(
+            "images of provider {}: {}",
+            provider.name,
+            list(keys.iter().copied())
+        )
+    };
+    let Some(wanted) = wanted else {
+        return match provider.images.as_slice() {
+            [only] => Ok(only.clone()),
+            _ => Err(Error::permanent(Reason::UnknownImage, "which image?")
+                .because(there())
+                .hint("name one with --image")),
+        };
+    };
+    if let Some(image) = provider.images.iter().find(|image| image.key == wanted) {
+        return Ok(image.clone());
+    }
+    let lower = wanted.to_ascii_lowercase();
+    if lower.starts_with("https://") || lower.starts_with("http://") {
+        return Ok(Image {
+            key: URL_KEY.to_owned(),
+            url: wanted.to_owned(),
+            sha256: None,
+            sha512: None,
+            checksum_url: None,
+            format: ImageFormat::Qcow2,
+            firmware: Firmware::Uefi,
+        });
+    }
+    Err(unknown(Reason::UnknownImage, "image", wanted, &keys).because(there()))
+}
+
+/// The machine type that `--machine-type` names; left out, the file's first.
+pub fn machine_type<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<&'a MachineType> {
+    let keys: Vec<&str> = provider
+        .machine_types
+        .iter()
+        .map(|m| m.key.as_str())
+        .collect();
+    let found = match wanted {
+        None => provider.machine_types.first(),
+        Some(key) => provider
+            .machine_types
+            .iter()
+            .find(|machine| machine.key == key),
+    };
+    found.ok_or_else(|| {
+        unknown(
+            Reason::UnknownMachineType,
+            "machine type",
+            wanted.unwrap_or_default(),
+            &keys,
+        )
+        .because(format!(
+            "machine types of provider {}: {}",
+            provider.name,
+            list(keys.iter().copied())
+        ))
+    })
+}
+
+fn unknown(reason: Reason, what: &str, wanted: &str, names: &[&str]) -> Error {
+    let error = Error::permanent(reason, format!("there is no {what} {wanted:?}"));
+    let near = names
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(name, wanted), name))
+        .filter(|(distance, _)| *distance <= 2)
+        .min();
+    match near {
+        Some((_, name)) => error.hint(format!("did you mean {name}?")),
+        None => error,
+    }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use std::path::Path;
+
+    fn provider(hosts: &[&str]) -> Provider {
+        let host = |name: &&str| {
+            format!("    - {{name: {name}, address: {name}.lan, user: virt, bridge: br0}}")
+        };
+        let hosts = hosts.iter().map(host).collect::<Vec<_>>().join("\n");
+        let text = format!(
+            "- name: home\n  type: kvm\n  kvm:\n    sshKeyFile: /k\n    knownHostsFile: /h\n    images:\n      debian-12: {{url: 'https://example.net/12'}}\n      debian-13: {{url: 'https://example.net/13'}}\n    machineTypes:\n      small: {{vcpus: 1, memoryMiB: 512}}\n      big: {{vcpus: 2, memoryMiB: 512}}\n    hosts:\n{hosts}"
+        );
+        let config = config::parse(&text, Path::new("/providers.yaml"), &|_| None).unwrap();
+        config.provider(None).unwrap().clone()
+    }
+
+    #[test]
+    fn the_only_host_needs_no_name() {
+        assert_eq!(zone(&provider(&["nas1"]), None).unwrap().name, "nas1");
+        let error = zone(&provider(&["nas1", "nas2"]), None).unwrap_err();
+        assert_eq!(error.reason(), Reason::UnknownZone);
+        assert!(error.message().contains("nas1, nas2"), "{error}");
+    }
+
+    #[test]
+    fn a_near_miss_is_named() {
+        let provider = provider(&["nas1", "nas2"]);
+        assert_eq!(zone(&provider, Some("nas3")).unwrap_err().hints().len(), 1);
+        let error = image(&provider, Some("debian-31")).unwrap_err();
+        assert_eq!(error.hints(), ["did you mean debian-13?"]);
+        let error = machine_type(&provider, Some("gigantic")).unwrap_err();
+        assert!(error.hints().is_empty());
+        assert!(error.causes()[0].ends_with("small, big"), "{error}");
+    }
+
+    #[test]
+    fn an_image_may_be_a_url_and_a_machine_type_is_the_first() {
+        let provider = provider(&["nas1"]);
+        assert_eq!(
+            image(&provider, Some("HTTPS://x/y.qcow2")).unwrap().key,
+            URL_KEY
+        );
+        assert!(image(&provider, Some("ftp://x/y")).is_err());
+        assert!(image(&provider, None).is_err());
+        assert_eq!(machine_type(&provider, None).unwrap().key, "small");
+    }
+
+    #[test]
+    fn zones_keep_the_files_order() {
+        let provider = provider(&["a1", "b1", "c1"]);
+        let wanted = ["c1".to_owned(), "a1".to_owned()];
+        let names: Vec<_> = zones(&provider, &wanted)
+            .unwrap()
+            .iter()
+            .map(|h| &h.name)
+            .collect();
+        assert_eq!(names, ["a1", "c1"]);
+        assert_eq!(zones(&provider, &[]).unwrap().len(), 3);
+        assert!(zones(&provider, &["x9".to_owned()]).is_err());
+    }
+}
