@@ -1,0 +1,271 @@
+//! Each subcommand's arguments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// `egressctl create`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl create --zone nas1 --image debian-13
+  egressctl create --image debian-13 --user-data squid.yaml --wait -o name
+  egressctl create --image debian-13 --ttl 24h --label team=search")]
+pub struct CreateArgs {
+    /// Host to create it on; may be left out where there is only one
+    #[arg(long, value_name = "HOST")]
+    pub zone: Option<String>,
+    /// Image: a key of the configuration's images, or an http(s) URL; may be
+    /// left out where there is only one
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// Machine type [default: the configuration's first]
+    #[arg(long, value_name = "TYPE")]
+    pub machine_type: Option<String>,
+    /// Name, which is also the host name [default: made from the uid]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Identity for repeated runs: the same uid is the same instance
+    /// [default: random]
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<String>,
+    /// cloud-init user-data file, - for stdin; passed on byte for byte
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub user_data: Option<PathBuf>,
+    /// cloud-init network-config file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub network_config: Option<PathBuf>,
+    /// Disk size in GiB [default: the configuration's diskSizeGb]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub disk_size: Option<u64>,
+    /// Time to live, such as 24h: gc deletes it afterwards
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub ttl: Option<Duration>,
+    /// Label (can be repeated)
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub labels: Vec<(String, String)>,
+    /// Wait until it is ready: ip (an address is known), agent (the guest agent
+    /// answers), cloud-init (cloud-init is done), port:N (TCP port N listens)
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true,
+          default_missing_value = "ip", value_parser = parse_wait)]
+    pub wait: Option<WaitArg>,
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Print what would be made, and make nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What `create --wait` waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitArg {
+    /// An address is known.
+    Ip,
+    /// The guest agent answers.
+    Agent,
+    /// cloud-init is done.
+    CloudInit,
+    /// This TCP port listens.
+    Port(u16),
+}
+
+fn parse_wait(text: &str) -> Result<WaitArg, String> {
+    match text {
+        "ip" => Ok(WaitArg::Ip),
+        "agent" => Ok(WaitArg::Agent),
+        "cloud-init" => Ok(WaitArg::CloudInit),
+        other => other
+            .strip_prefix("port:")
+            .and_then(|port| port.parse().ok())
+            .filter(|port| *port != 0)
+            .map(WaitArg::Port)
+            .ok_or_else(|| "expected ip, agent, cloud-init or port:N".to_owned()),
+    }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if key.is_empty() || key.len() > 63 || !key.chars().all(plain) {
+        return Err("a key has 1 to 63 letters, digits or ._-/".to_owned());
+    }
+    if value.len() > 255 || value.chars().any(char::is_control) {
+        return Err("a value has at most 255 bytes and no control characters".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Whose instances are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ManagerArg {
+    /// Ours
+    Egressctl,
+    /// The operator's, of type kvm
+    Kvm,
+    /// The operator's, of type kvm2
+    Kvm2,
+    /// All of these
+    All,
+}
+
+/// `egressctl get`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl get web1
+  egressctl get hosts/nas1/domains/web1 -o json")]
+pub struct GetArgs {
+    /// Name or ID of the instance
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Look on this host only
+    #[arg(long, value_name = "HOST")]
+    pub zone: Option<String>,
+    /// Whose instances
+    #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
+    pub manager: ManagerArg,
+}
+
+/// `egressctl list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl list
+  egressctl list --selector team=search -o json
+  egressctl list --zone nas1 --manager all -o wide")]
+pub struct ListArgs {
+    /// Only this host (can be repeated)
+    #[arg(long, value_name = "HOST")]
+    pub zone: Vec<String>,
+    /// Whose instances
+    #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
+    pub manager: ManagerArg,
+    /// Only instances with this label; KEY alone: whatever its value (can be
+    /// repeated)
+    #[arg(long, short = 'l', value_name = "KEY[=VALUE]")]
+    pub selector: Vec<String>,
+    /// List again every so often until interrupted
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
+          default_missing_value = "2s", value_parser = humantime::parse_duration)]
+    pub watch: Option<Duration>,
+}
+
+/// `egressctl delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl delete web1 web2
+  egressctl delete hosts/nas1/domains/web1")]
+pub struct DeleteArgs {
+    /// Names or IDs of the instances
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+    /// Look on this host only
+    #[arg(long, value_name = "HOST")]
+    pub zone: Option<String>,
+    /// Whose instances
+    #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
+    pub manager: ManagerArg,
+}
+
+/// `egressctl image …`.
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Make an image ready on hosts, from one download
+    Pull(PullArgs),
+}
+
+/// `egressctl image pull`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl image pull debian-13
+  egressctl image pull debian-13 --zone nas1 --zone nas2")]
+pub struct PullArgs {
+    /// Image: a key of the configuration's images, or an http(s) URL
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Only to this host (can be repeated) [default: all]
+    #[arg(long, value_name = "HOST")]
+    pub zone: Vec<String>,
+}
+
+/// `egressctl check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl check
+  egressctl check --zone nas1 -o json")]
+pub struct CheckArgs {
+    /// Only this host (can be repeated)
+    #[arg(long, value_name = "HOST")]
+    pub zone: Vec<String>,
+}
+
+/// `egressctl config …`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check the file and report every error in it
+    Validate,
+    /// Print the provider with every default filled in
+    View,
+    /// Print the file's JSON schema
+    Schema,
+    /// Print or write a commented starter file
+    Init(InitArgs),
+}
+
+/// `egressctl config init`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl config init --host nas1=virt@nas1.home.lan:22 --bridge br0")]
+pub struct InitArgs {
+    /// Host as NAME=USER@ADDRESS[:PORT] (can be repeated)
+    #[arg(long = "host", value_name = "HOST", required = true)]
+    pub hosts: Vec<String>,
+    /// Bridge on the hosts
+    #[arg(long, default_value = "br0")]
+    pub bridge: String,
+    /// Write to this file, which must not exist yet [default: stdout]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub write: Option<PathBuf>,
+}
+
+/// `egressctl completion`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl completion bash > /etc/bash_completion.d/egressctl")]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: ShellArg,
+}
+
+/// Shells with completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ShellArg {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_parsed() {
+        assert_eq!(parse_wait("port:3128"), Ok(WaitArg::Port(3128)));
+        assert_eq!(parse_wait("cloud-init"), Ok(WaitArg::CloudInit));
+        for bad in ["port:", "port:0", "port:99999", "address", ""] {
+            assert!(parse_wait(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_are_key_and_value() {
+        assert_eq!(parse_label("a=b=c"), Ok(("a".into(), "b=c".into())));
+        for bad in ["a", "=b", "a b=c", "a=\n"] {
+            assert!(parse_label(bad).is_err(), "{bad:?}");
+        }
+    }
+}

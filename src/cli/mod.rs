@@ -1,0 +1,123 @@
+//! The command line, as clap types. No I/O and no decisions: those are the commands'.
+// These comments are the help texts: backticks would be printed.
+#![allow(clippy::doc_markdown)]
+
+mod args;
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+pub use args::{
+    CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
+    InitArgs, ListArgs, ManagerArg, PullArgs, ShellArg, WaitArg,
+};
+
+/// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
+#[derive(Debug, Parser)]
+#[command(
+    name = "egressctl",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    max_term_width = 80,
+    after_help = "Examples:
+  egressctl check
+  egressctl image pull debian-13
+  egressctl create --zone nas1 --image debian-13 --wait
+  egressctl list
+  egressctl delete proxy-k3v2mzc7p5a2xq4e
+
+Exit status: 0 done, 1 permanent failure, 2 usage or configuration,
+3 not found, 4 transient failure (try again), 5 out of room, 6 unhealthy."
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// Providers file (else $EGRESSCTL_CONFIG, then
+    /// $XDG_CONFIG_HOME/egressctl/providers.yaml, then
+    /// /etc/egressctl/providers.yaml)
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Provider entry to use; needed where the file has several
+    #[arg(long, global = true, value_name = "NAME", env = "EGRESSCTL_PROVIDER")]
+    pub provider: Option<String>,
+    /// Output format
+    #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table)]
+    pub output: Format,
+    /// Leave out the table's header line
+    #[arg(long, global = true)]
+    pub no_headers: bool,
+    /// No progress and no notes on stderr, only errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// No colour (also: NO_COLOR)
+    #[arg(long, global = true)]
+    pub no_color: bool,
+    /// Log every call to libvirt on stderr; twice: XML and addresses too
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What stdout gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table for people
+    Table,
+    /// A table with more columns
+    Wide,
+    /// One JSON document
+    Json,
+    /// The same document as YAML
+    Yaml,
+    /// Names only, one a line
+    Name,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create an instance, or make sure that it runs
+    Create(Box<CreateArgs>),
+    /// Show one instance
+    Get(GetArgs),
+    /// List the instances of all hosts
+    List(ListArgs),
+    /// Delete instances with their volumes
+    Delete(DeleteArgs),
+    /// Work with base images
+    #[command(subcommand)]
+    Image(ImageCommand),
+    /// Check every host and say what is wrong
+    Check(CheckArgs),
+    /// Work with the providers file
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a shell's completion script
+    Completion(CompletionArgs),
+}
+
+/// The whole command tree, for completion scripts and man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_sound() {
+        command().debug_assert();
+    }
+}

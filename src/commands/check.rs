@@ -1,0 +1,60 @@
+//! `egressctl check`.
+
+use super::Context;
+use crate::check::{HostReport, Severity, check};
+use crate::cli::CheckArgs;
+use crate::error::{Class, Error, Reason, Result};
+use crate::output::{CheckRecord, Document};
+use crate::{parallel, placement};
+
+pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let count = hosts.len();
+    let reports = parallel::map(hosts, count, |host| {
+        (host.name().to_owned(), check(host, &context.provider))
+    });
+    context.cancels.work.check()?;
+    let found: Vec<Error> = reports
+        .iter()
+        .flat_map(|(host, report)| errors_of(host, report))
+        .collect();
+    let unhealthy = reports
+        .iter()
+        .filter(|(_, report)| !report.is_healthy())
+        .count();
+    let records = reports
+        .into_iter()
+        .map(|(host, report)| CheckRecord::new(&host, report))
+        .collect();
+    context.ui.document(&Document::of(records))?;
+    if context.ui.format() != crate::cli::Format::Json {
+        for error in &found {
+            context.ui.error(error);
+        }
+    }
+    if unhealthy == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Error::new(
+        Class::Unhealthy,
+        Reason::Unhealthy,
+        format!("{unhealthy} of {count} hosts can't run instances"),
+    )])
+}
+
+/// Each problem as an error with its hints, for people.
+fn errors_of(host: &str, report: &HostReport) -> Vec<Error> {
+    report
+        .problems
+        .iter()
+        .map(|problem| {
+            let word = match problem.severity {
+                Severity::Error => problem.reason.to_string(),
+                Severity::Warning => format!("{} (warning)", problem.reason),
+            };
+            let error = Error::permanent(problem.reason, format!("{word}: {}", problem.message));
+            let error = problem.causes.iter().fold(error, Error::because);
+            problem.hints.iter().fold(error.on_host(host), Error::hint)
+        })
+        .collect()
+}

@@ -1,0 +1,85 @@
+//! `egressctl config …`: the providers file, without any network.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::load_config;
+use crate::cli::{ConfigCommand, Format, GlobalArgs, InitArgs};
+use crate::config::{HostSpec, init, schema, view, view_yaml};
+use crate::error::{Error, Reason, Result};
+use crate::output::Ui;
+
+pub(super) fn run(command: &ConfigCommand, global: &GlobalArgs, ui: &Ui) -> Result<Vec<Error>> {
+    match command {
+        ConfigCommand::Validate => validate(global, ui)?,
+        ConfigCommand::View => print_view(global, ui)?,
+        ConfigCommand::Schema => ui.data(&format!("{:#}\n", schema()))?,
+        ConfigCommand::Init(args) => start(args, ui)?,
+    }
+    Ok(Vec::new())
+}
+
+fn validate(global: &GlobalArgs, ui: &Ui) -> Result<()> {
+    let config = load_config(global)?;
+    // A named provider shall exist, too.
+    if global.provider.is_some() {
+        config.provider(global.provider.as_deref())?;
+    }
+    let names: Vec<&str> = config
+        .providers
+        .iter()
+        .map(|provider| provider.name.as_str())
+        .collect();
+    ui.data(&format!(
+        "{}: valid; providers: {}\n",
+        config.path.display(),
+        names.join(", ")
+    ))
+}
+
+fn print_view(global: &GlobalArgs, ui: &Ui) -> Result<()> {
+    let config = load_config(global)?;
+    let providers = match &global.provider {
+        Some(_) => vec![config.provider(global.provider.as_deref())?],
+        None => config.providers.iter().collect(),
+    };
+    match ui.format() {
+        Format::Json => ui.data(&format!("{:#}\n", view(providers))),
+        _ => ui.data(&view_yaml(providers)?),
+    }
+}
+
+fn start(args: &InitArgs, ui: &Ui) -> Result<()> {
+    let hosts = args
+        .hosts
+        .iter()
+        .map(|host| host.parse::<HostSpec>())
+        .collect::<Result<Vec<_>>>()?;
+    let text = init(&hosts, &args.bridge)?;
+    let Some(path) = &args.write else {
+        return ui.data(&text);
+    };
+    write_new(path, &text)?;
+    ui.note(&format!(
+        "wrote {}; next: egressctl config validate --config {0}",
+        path.display()
+    ));
+    Ok(())
+}
+
+/// Never over a file that is there.
+fn write_new(path: &Path, text: &str) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| {
+            Error::usage(
+                Reason::LocalIo,
+                format!("{} can't be written", path.display()),
+            )
+            .because(error)
+        })
+}

@@ -1,0 +1,110 @@
+//! `egressctl delete`.
+
+use super::Context;
+use crate::cli::DeleteArgs;
+use crate::delete::delete;
+use crate::error::{Error, Reason, Result};
+use crate::find::{self, Managers};
+use crate::host::HostSession;
+use crate::name::InstanceRef;
+use crate::output::{DeletedRecord, Document};
+use crate::{parallel, placement};
+
+/// Deletions under way at once.
+const AT_ONCE: usize = 8;
+
+pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    // All names are understood before anything is touched.
+    let wanted = args
+        .names
+        .iter()
+        .map(|name| name.parse())
+        .collect::<Result<Vec<InstanceRef>>>()?;
+    if args.zone.is_some() {
+        placement::zone(&context.provider, args.zone.as_deref())?;
+    }
+    for one in &wanted {
+        find::hosts_of(&context.hosts, one, args.zone.as_deref())?;
+    }
+    let results = parallel::map(wanted, AT_ONCE, |one| delete_one(args, context, &one));
+    let mut document = Document {
+        items: Vec::new(),
+        errors: Vec::new(),
+    };
+    for result in results {
+        match result {
+            Ok(record) => document.items.push(record),
+            Err(error) => document.errors.push(error),
+        }
+    }
+    context.ui.document(&document)?;
+    Ok(document.errors)
+}
+
+fn delete_one(
+    args: &DeleteArgs,
+    context: &Context<'_>,
+    wanted: &InstanceRef,
+) -> Result<DeletedRecord> {
+    let name = wanted.name();
+    let managers: Managers = args.manager.into();
+    let absent = || DeletedRecord {
+        name: name.to_string(),
+        host: None,
+        deleted: Vec::new(),
+    };
+    let Some(hosts) = find::hosts_of(&context.hosts, wanted, args.zone.as_deref())? else {
+        let host = wanted.host().unwrap_or_default();
+        context.ui.note(&format!(
+            "{name}: host {host} isn't configured any more; nothing was deleted there"
+        ));
+        return Ok(absent());
+    };
+    let candidates = candidates(&hosts, wanted, managers)?;
+    let mut record = absent();
+    for host in candidates {
+        let hypervisor = host.connect()?;
+        let deleted = delete(host, &*hypervisor, name, managers)
+            .map_err(|error| error.on_host(host.name()))?;
+        for note in &deleted.notes {
+            context.ui.note(&format!("{}: {note}", host.name()));
+        }
+        if !deleted.gone.is_empty() {
+            record.host = Some(host.name().to_owned());
+            record.deleted.extend(deleted.gone);
+        }
+    }
+    Ok(record)
+}
+
+/// The hosts to delete on: the one that has the instance, else all that may have leftovers of it.
+fn candidates<'a>(
+    hosts: &[&'a HostSession],
+    wanted: &InstanceRef,
+    managers: Managers,
+) -> Result<Vec<&'a HostSession>> {
+    let name = wanted.name().as_str();
+    if hosts.len() == 1 {
+        return Ok(hosts.to_vec());
+    }
+    let found = find::by_name(hosts, name, managers);
+    find::ensure_one(name, &found.instances)?;
+    if let Some(error) = found.errors.into_iter().next() {
+        // The name may stand there, too: which one was meant isn't ours to guess.
+        return Err(error
+            .while_doing(format!(
+                "not every host could be asked for {name}, so nothing was deleted"
+            ))
+            .with_reason(Reason::PartialFailure)
+            .hint("name the instance by its ID, or add --zone"));
+    }
+    let Some(instance) = found.instances.first() else {
+        // Without an instance, a domain of that name that isn't meant stays out of it.
+        return Ok(hosts.to_vec());
+    };
+    Ok(hosts
+        .iter()
+        .filter(|host| host.name() == instance.host)
+        .copied()
+        .collect())
+}

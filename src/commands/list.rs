@@ -1,0 +1,75 @@
+//! `egressctl list`.
+
+use jiff::Timestamp;
+
+use super::Context;
+use crate::cli::ListArgs;
+use crate::error::{Error, Reason, Result};
+use crate::find;
+use crate::instance::Instance;
+use crate::output::{Document, InstanceRecord};
+use crate::placement;
+
+pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let selectors = args
+        .selector
+        .iter()
+        .map(|s| Selector::parse(s))
+        .collect::<Result<Vec<_>>>()?;
+    let wanted = |instance: &Instance| selectors.iter().all(|selector| selector.matches(instance));
+    loop {
+        let found = find::list(&hosts, args.manager.into(), &wanted);
+        context.cancels.work.check()?;
+        let now = Timestamp::now();
+        let items = found
+            .instances
+            .iter()
+            .map(|instance| InstanceRecord::new(instance, now))
+            .collect();
+        context.ui.document(&Document {
+            items,
+            errors: found.errors.clone(),
+        })?;
+        let Some(every) = args.watch else {
+            return Ok(found.errors);
+        };
+        for error in &found.errors {
+            context.ui.error(error);
+        }
+        context.cancels.work.wait(every);
+        context.cancels.work.check()?;
+    }
+}
+
+/// A label that an instance must have.
+struct Selector {
+    key: String,
+    value: Option<String>,
+}
+
+impl Selector {
+    fn parse(text: &str) -> Result<Self> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value.to_owned())),
+            None => (text, None),
+        };
+        if key.is_empty() {
+            return Err(Error::usage(
+                Reason::BadArgument,
+                format!("selector {text:?} has no key: KEY or KEY=VALUE"),
+            ));
+        }
+        Ok(Selector {
+            key: key.to_owned(),
+            value,
+        })
+    }
+
+    fn matches(&self, instance: &Instance) -> bool {
+        let label = instance
+            .metadata()
+            .and_then(|metadata| metadata.labels.get(&self.key));
+        label.is_some_and(|label| self.value.as_ref().is_none_or(|value| value == label))
+    }
+}

@@ -1,0 +1,120 @@
+//! The document a command prints: `items` and `errors`, versioned, the same in JSON and YAML.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::{Error, Reason, Result};
+
+/// The version of all documents' shape.
+const API_VERSION: &str = "egressctl/v1";
+
+/// One item of a document, and one line of a table.
+pub trait Row: Serialize {
+    /// The document's `kind`.
+    const KIND: &'static str;
+
+    /// What `-o name` prints.
+    fn name(&self) -> String;
+    /// The table's columns: title and cell.
+    fn columns(&self) -> Vec<(&'static str, String)>;
+    /// More columns for `-o wide`.
+    fn more_columns(&self) -> Vec<(&'static str, String)>;
+}
+
+/// What a command found or did, and what failed on which host.
+#[derive(Debug, Clone, Default)]
+pub struct Document<R> {
+    /// The results.
+    pub items: Vec<R>,
+    /// The failures.
+    pub errors: Vec<Error>,
+}
+
+impl<R: Row> Document<R> {
+    /// The items of a command without failures.
+    pub fn of(items: Vec<R>) -> Self {
+        Document {
+            items,
+            errors: Vec::new(),
+        }
+    }
+
+    fn value(&self) -> Value {
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": R::KIND,
+            "items": self.items,
+            "errors": self.errors.iter().map(error_json).collect::<Vec<_>>(),
+        })
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        format!("{:#}\n", self.value())
+    }
+
+    pub(super) fn to_yaml(&self) -> Result<String> {
+        serde_saphyr::to_string(&self.value()).map_err(|error| {
+            Error::permanent(Reason::OutputFailed, "the result can't be written as YAML")
+                .because(error)
+        })
+    }
+
+    pub(super) fn to_names(&self) -> String {
+        let mut names: Vec<String> = self.items.iter().map(Row::name).collect();
+        names.push(String::new());
+        names.join("\n")
+    }
+}
+
+/// An error as a JSON object.
+pub(super) fn error_json(error: &Error) -> Value {
+    json!({
+        "class": error.class().as_str(),
+        "reason": error.reason(),
+        "host": error.host(),
+        "message": error.message(),
+        "causes": error.causes(),
+        "hint": error.hints().first(),
+        "hints": error.hints(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Item {
+        n: u32,
+    }
+
+    impl Row for Item {
+        const KIND: &'static str = "Things";
+        fn name(&self) -> String {
+            self.n.to_string()
+        }
+        fn columns(&self) -> Vec<(&'static str, String)> {
+            vec![("N", self.n.to_string())]
+        }
+        fn more_columns(&self) -> Vec<(&'static str, String)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn results_and_failures_stand_side_by_side() {
+        let document = Document {
+            items: vec![Item { n: 1 }],
+            errors: vec![Error::transient(Reason::ConnectFailed, "no route").on_host("nas2")],
+        };
+        let value: Value = serde_json::from_str(&document.to_json()).unwrap();
+        assert_eq!(value["apiVersion"], "egressctl/v1");
+        assert_eq!(value["kind"], "Things");
+        assert_eq!(value["items"][0]["n"], 1);
+        assert_eq!(value["errors"][0]["class"], "Transient");
+        assert_eq!(value["errors"][0]["reason"], "ConnectFailed");
+        assert_eq!(value["errors"][0]["host"], "nas2");
+        assert!(document.to_yaml().unwrap().contains("kind: Things"));
+        assert_eq!(document.to_names(), "1\n");
+    }
+}

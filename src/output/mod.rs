@@ -1,0 +1,149 @@
+//! The one place that prints: data on stdout, everything for people on stderr.
+
+mod document;
+mod progress;
+mod prompt;
+mod records;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::cli::{Format, GlobalArgs};
+use crate::error::{Class, Error, Reason, Result};
+
+pub use document::{Document, Row};
+pub use progress::PullBars;
+pub use prompt::passphrase;
+pub use records::{CheckRecord, DeletedRecord, InstanceRecord, PulledRecord};
+
+/// How this run talks: formats, terminal, quietness.
+pub struct Ui {
+    format: Format,
+    headers: bool,
+    color: bool,
+    chatter: Chatter,
+}
+
+/// How much stderr gets besides errors and warnings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chatter {
+    /// Nothing: `--quiet`.
+    None,
+    /// Notes and plain progress lines, as log lines would tear bars: `-v`.
+    Lines,
+    /// Notes, and bars where stderr is a terminal.
+    Bars,
+}
+
+impl Ui {
+    /// From the command line's options and what stdout and stderr are.
+    pub fn new(global: &GlobalArgs) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Ui {
+            format: global.output,
+            headers: !global.no_headers,
+            chatter: match (global.quiet, global.verbose) {
+                (true, _) => Chatter::None,
+                (false, 0) => Chatter::Bars,
+                (false, _) => Chatter::Lines,
+            },
+            color: !global.no_color && !no_color && io::stderr().is_terminal(),
+        }
+    }
+
+    /// The format asked for.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Prints data: the only way to stdout.
+    ///
+    /// Errors: a closed pipe is none; anything else is [`Reason::OutputFailed`].
+    pub fn data(&self, text: &str) -> Result<()> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush());
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::new(
+                Class::Permanent,
+                Reason::OutputFailed,
+                "stdout can't be written",
+            )
+            .because(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a command's document in the format asked for.
+    pub fn document<R: Row>(&self, document: &Document<R>) -> Result<()> {
+        let text = match self.format {
+            Format::Json => document.to_json(),
+            Format::Yaml => document.to_yaml()?,
+            Format::Name => document.to_names(),
+            Format::Table | Format::Wide => {
+                let layout = table::Layout {
+                    wide: self.format == Format::Wide,
+                    headers: self.headers,
+                    width: table::terminal_width(),
+                };
+                table::render(&document.items, layout)
+            }
+        };
+        self.data(&text)
+    }
+
+    /// Tells people what is going on; nothing under `--quiet`.
+    pub fn note(&self, text: &str) {
+        if self.chatter != Chatter::None {
+            stderr_line(text);
+        }
+    }
+
+    /// Warns; also under `--quiet`.
+    pub fn warn(&self, text: &str) {
+        stderr_line(&format!("{} {text}", self.paint("33", "warning:")));
+    }
+
+    /// Prints an error with its causes and hints, or as one JSON object.
+    pub fn error(&self, error: &Error) {
+        if self.format == Format::Json {
+            stderr_line(&document::error_json(error).to_string());
+            return;
+        }
+        let place = error
+            .host()
+            .map(|host| format!("{host}: "))
+            .unwrap_or_default();
+        stderr_line(&format!(
+            "{} {place}{}",
+            self.paint("31", "error:"),
+            error.message()
+        ));
+        for cause in error.causes() {
+            stderr_line(&format!("  {}", cause.replace('\n', "\n  ")));
+        }
+        for hint in error.hints() {
+            stderr_line(&format!("{} {hint}", self.paint("36", "hint:")));
+        }
+    }
+
+    /// Whether bars may be drawn: stderr is a terminal, and no log lines would tear them.
+    fn draws(&self) -> bool {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        self.chatter == Chatter::Bars && !dumb && io::stderr().is_terminal()
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.color {
+            format!("\x1b[1;{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+fn stderr_line(text: &str) {
+    // Nothing can be done about a stderr that can't be written.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
