@@ -154,7 +154,7 @@ impl Connection {
     ) -> std::result::Result<T, Failure> {
         let started = Instant::now();
         let armed = self.watchdog.arm(limit);
-        let result = call().map_err(|_| raw::last_error());
+        let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);
         drop(armed);
         let duration = started.elapsed().as_secs_f64();
@@ -279,6 +279,22 @@ impl Drop for Connection {
         drop(self.connect.take());
         drop(armed);
         self.link.close();
+    }
+}
+
+/// The failure's numbers. The library's own record has the errno, unless another call (the freeing of a stream, say)
+/// has cleared it since.
+fn numbers(error: &virt::error::Error) -> LibvirtError {
+    let last = raw::last_error();
+    let code = error.code().to_raw();
+    if last.code == code && last.message == error.message() {
+        return last;
+    }
+    LibvirtError {
+        code,
+        domain: error.domain().to_raw(),
+        int1: 0,
+        message: error.message().to_owned(),
     }
 }
 

@@ -9,7 +9,7 @@ use virt::sys;
 
 use super::super::error::{NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload};
-use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, raw};
+use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
 use crate::error::{Error, Reason, Result};
 
 /// `VIR_ERR_NO_STORAGE_POOL`.
@@ -283,7 +283,7 @@ impl Upload<'_> {
     ) -> Result<T> {
         let limit = self.connection.limits.stream;
         let armed = self.connection.watchdog.arm(limit);
-        let result = call().map_err(|_| raw::last_error());
+        let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);
         drop(armed);
         result.map_err(|raw| {
