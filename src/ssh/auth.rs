@@ -150,7 +150,9 @@ impl Attempt<'_> {
         };
         let guard = AgentGuard::start(socket, self.deadline)?;
         let mut agent = wire.session.agent().map_err(broken)?;
-        agent.set_identity_path(guard.socket_path()).map_err(broken)?;
+        agent
+            .set_identity_path(guard.socket_path())
+            .map_err(broken)?;
         agent.connect().map_err(broken)?;
         agent.list_identities().map_err(broken)?;
         let held = agent.identities().map_err(broken)?;
@@ -185,7 +187,10 @@ impl Attempt<'_> {
         }
         let what = match offered {
             1 => "one key of the SSH agent was offered".to_owned(),
-            count => format!("{count} of the SSH agent's {} keys were offered", keys.len()),
+            count => format!(
+                "{count} of the SSH agent's {} keys were offered",
+                keys.len()
+            ),
         };
         let Some(refusal) = refusal else {
             return Err(Error::transient(

@@ -13,10 +13,10 @@ use super::session::{CallError, Deadline, Transport, Wire};
 use super::tcp;
 use crate::cancel::Cancel;
 use crate::config::{SshAuth, SshTarget};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 
 /// How often a handshake that broke off is tried again.
-const RETRIES: u32 = 3;
+const RETRIES: u32 = 4;
 
 /// The wait before the first retry; it doubles each time.
 const BACKOFF: Duration = Duration::from_millis(200);
@@ -110,10 +110,11 @@ impl Dial<'_> {
             let transport = self.connect(target, jump)?;
             match self.staged("handshake", || self.try_handshake(target, transport)) {
                 Ok(wire) => return Ok(wire),
-                Err(error) if error.class() == crate::error::Class::Permanent => return Err(error),
+                Err(error) if error.class() == Class::Permanent => return Err(error),
                 Err(error) if error.reason() != Reason::HandshakeFailed => return Err(error),
                 Err(error) if self.deadline.left() <= backoff => return Err(error),
-                Err(_) => {
+                Err(error) => {
+                    log::debug!(target: super::LOG_TARGET, "trying again: {error}");
                     self.deadline.cancel().wait(backoff + jitter(backoff));
                     backoff *= 2;
                 }
@@ -154,7 +155,10 @@ impl Dial<'_> {
         Err(if broke_off(&KEX_FAILURE) {
             Error::permanent(Reason::HandshakeFailed, message)
                 .because("it has no algorithm in common with egressctl")
-                .hint(format!("ssh -vv {} shows what the server offers", address.host))
+                .hint(format!(
+                    "ssh -vv {} shows what the server offers",
+                    address.host
+                ))
         } else if BROKE_OFF.iter().any(broke_off) {
             Error::transient(Reason::HandshakeFailed, message)
                 .because(format!("it closed the connection ({})", failure.message()))

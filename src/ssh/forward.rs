@@ -34,7 +34,10 @@ pub(super) fn refused(link: &Link, socket: &str, cause: &str) -> Error {
             format!("the host doesn't connect us to {socket}"),
         )
         .because(cause)
-        .hint(format!("either there is no such socket: ls -l {}", shell_quote(socket)))
+        .hint(format!(
+            "either there is no such socket: ls -l {}",
+            shell_quote(socket)
+        ))
         .hint(FORWARDING_HINT),
     }
 }
@@ -124,7 +127,9 @@ pub(super) fn tcp_refused(jump: &str, address: &Address, cause: &str) -> Error {
             format!("jump host {jump} refuses to forward to {address}"),
         )
         .because(cause)
-        .hint("sshd on the jump host must have AllowTcpForwarding yes or local (and see PermitOpen)");
+        .hint(
+            "sshd on the jump host must have AllowTcpForwarding yes or local (and see PermitOpen)",
+        );
     }
     Error::transient(
         Reason::ConnectFailed,
@@ -186,6 +191,8 @@ pub(super) fn exec_here(command: &str, limit: Duration) -> Result<ExecOutput> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     /// Runs the probe here, where the tests decide what it finds.
@@ -196,13 +203,29 @@ mod tests {
         text.trim().strip_prefix(MARK).unwrap().to_owned()
     }
 
+    /// The same as a user without rights: as nobody where we are root, who may do everything.
+    fn answer_to_others(socket: &Path) -> String {
+        std::fs::set_permissions(socket, PermissionsExt::from_mode(0o000)).unwrap();
+        let command = probe_command(&socket.display().to_string());
+        let quoted = shell_quote(&command);
+        let command = format!(
+            "if test $(id -u) = 0; then setpriv --reuid 65534 --clear-groups sh -c {quoted}; \
+             else {command}; fi"
+        );
+        let output = exec_here(&command, Duration::from_secs(10)).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.trim().strip_prefix(MARK).unwrap().to_owned()
+    }
+
     #[test]
     fn the_probe_tells_missing_silent_and_listening_sockets_apart() {
         let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let path = dir.path().join("it's a socket");
         assert_eq!(answer(&path), "missing");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(answer(&path), "listening");
+        assert_eq!(answer_to_others(&path), "denied");
         drop(listener);
         assert_eq!(answer(&path), "silent");
         assert_eq!(answer(&dir.path().join("none/s")), "missing");

@@ -77,7 +77,9 @@ impl KeyFile {
             };
         }
         let Some(prompt) = prompt else {
-            return Err(self.locked("it is encrypted, and there is nobody to ask for its passphrase"));
+            return Err(
+                self.locked("it is encrypted, and there is nobody to ask for its passphrase")
+            );
         };
         for _ in 0..PROMPTS {
             let Some(answer) = prompt(&format!("Passphrase for {}: ", self.path.display())) else {
@@ -143,9 +145,8 @@ fn unreadable(path: &Path, cause: &std::io::Error) -> Error {
 
 fn unusable(path: &Path, kind: &Kind) -> Error {
     let shown = path.display().to_string();
-    let error = |what: &str| {
-        Error::permanent(Reason::KeyUnusable, format!("the key file {shown} {what}"))
-    };
+    let error =
+        |what: &str| Error::permanent(Reason::KeyUnusable, format!("the key file {shown} {what}"));
     match kind {
         Kind::Public => {
             let private = shown.strip_suffix(".pub").unwrap_or("the private key file");
@@ -153,9 +154,10 @@ fn unusable(path: &Path, kind: &Kind) -> Error {
         }
         Kind::Unsupported(what) => error(what)
             .hint("ssh-keygen -t ed25519 -f FILE makes a key that works; add FILE.pub to the host"),
-        Kind::Garbage(what) => {
-            error(what).hint(format!("check it: ssh-keygen -yf {}", wire::shell_quote(&shown)))
-        }
+        Kind::Garbage(what) => error(what).hint(format!(
+            "check it: ssh-keygen -yf {}",
+            wire::shell_quote(&shown)
+        )),
         Kind::Private { .. } => error("can't be used"),
     }
 }

@@ -1,4 +1,4 @@
-//! `known_hosts`: parsed and matched by OpenSSH's own rules (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT).
+//! `known_hosts`: parsed and matched by OpenSSH's own rules (sshd(8), "SSH known hosts file format").
 //!
 //! libssh2's own check accepts `@revoked` keys and negated patterns, and gives up at the first bad
 //! line, so it isn't used. Everything here is pure: no file and no network.

@@ -2,8 +2,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 
@@ -189,6 +190,24 @@ impl Lane {
         self.up.end_sink();
         // It fails only where the stream is closed already.
         let _ = self.local.shutdown(Shutdown::Read);
+    }
+}
+
+/// The next connection to a private socket, non-blocking; none when no more wait.
+pub(super) fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    let accepted = listener
+        .accept()
+        .and_then(|(stream, _)| stream.set_nonblocking(true).map(|()| stream));
+    match accepted {
+        Ok(stream) => Some(stream),
+        Err(cause) => {
+            if cause.kind() != ErrorKind::WouldBlock {
+                log::warn!(target: super::LOG_TARGET, "a local connection failed: {cause}");
+                // Too many open files: poll(2) would report the same connection at once again.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            None
+        }
     }
 }
 

@@ -178,9 +178,10 @@ impl Link {
     }
 
     fn peer_name(&self) -> String {
-        self.peer
-            .as_ref()
-            .map_or_else(|| "this machine".to_owned(), |(_, address)| address.to_string())
+        self.peer.as_ref().map_or_else(
+            || "this machine".to_owned(),
+            |(_, address)| address.to_string(),
+        )
     }
 
     fn lost(&self) -> Error {
@@ -248,7 +249,7 @@ pub fn local(host_name: &str, socket: &str) -> Result<Link> {
 fn expired(doing: &str, limit: Duration) -> Error {
     Error::transient(
         Reason::TimedOut,
-        format!("no answer within {:.0?} while {doing}", limit),
+        format!("no answer within {limit:?} while {doing}"),
     )
 }
 

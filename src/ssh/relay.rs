@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::lane::Lane;
+use super::lane::{self, Lane};
 use super::shared::{Command, OpenError, Shared};
 use crate::error::{Error, Reason};
 
@@ -56,7 +56,6 @@ impl Relay {
                 !finished
             });
         }
-        self.shared.finish();
     }
 
     /// Waits until something may happen, and carries what can be carried.
@@ -141,12 +140,12 @@ impl Relay {
         let Some(path) = self.forward.clone() else {
             return;
         };
-        while let Ok((stream, _)) = self.listener.accept() {
+        while let Some(stream) = lane::accept(&self.listener) {
             let far = match self.ready.take() {
                 Some(ready) => Ok(ready),
                 None => connect(Path::new(&path)),
             };
-            match far.and_then(|far| stream.set_nonblocking(true).map(|()| far)) {
+            match far {
                 Ok(far) => {
                     self.next_id += 1;
                     let local = Arc::new(stream);
@@ -162,6 +161,12 @@ impl Relay {
                 ),
             }
         }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.finish();
     }
 }
 

@@ -105,7 +105,7 @@ impl Deadline {
     pub(super) fn expired(&self, stage: &str) -> Error {
         Error::transient(
             Reason::TimedOut,
-            format!("no answer within {} s while {stage}", self.limit.as_secs()),
+            format!("no answer within {:?} while {stage}", self.limit),
         )
     }
 

@@ -37,7 +37,9 @@ pub(super) fn resolve(address: &Address, deadline: &Deadline) -> Result<Vec<Sock
             // Nobody listens any more once the dial was given up.
             let _ = sender.send(found.map(Iterator::collect::<Vec<_>>));
         })
-        .map_err(|cause| Error::transient(Reason::LocalIo, "can't start a thread").because(cause))?;
+        .map_err(|cause| {
+            Error::transient(Reason::LocalIo, "can't start a thread").because(cause)
+        })?;
     let stage = format!("resolving {}", address.host);
     let found = loop {
         deadline.check(&stage)?;
@@ -261,7 +263,10 @@ mod tests {
         let plain = resolve(&address("2001:db8::10", 22), &deadline()).unwrap();
         assert_eq!(plain, vec!["[2001:db8::10]:22".parse().unwrap()]);
         let scoped = resolve(&address("fe80::1%lo", 22), &deadline()).unwrap();
-        assert!(matches!(scoped[0], SocketAddr::V6(v6) if v6.scope_id() != 0), "{scoped:?}");
+        assert!(
+            matches!(scoped[0], SocketAddr::V6(v6) if v6.scope_id() != 0),
+            "{scoped:?}"
+        );
     }
 
     #[test]

@@ -64,12 +64,14 @@ pub(super) fn shell_quote(word: &str) -> String {
 mod tests {
     use super::*;
 
-    const KEY: &str =
-        "AAAAC3NzaC1lZDI1NTE5AAAAIHJhbmRvbWJ5dGVzcmFuZG9tYnl0ZXNyYW5kb21ieXQA";
+    const KEY: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIHJhbmRvbWJ5dGVzcmFuZG9tYnl0ZXNyYW5kb21ieXQA";
 
     #[test]
     fn a_key_must_be_of_the_type_it_says() {
-        assert_eq!(decode_key("ssh-ed25519", KEY).map(|blob| blob.len()), Some(51));
+        assert_eq!(
+            decode_key("ssh-ed25519", KEY).map(|blob| blob.len()),
+            Some(51)
+        );
         for (key_type, base64) in [
             ("ssh-rsa", KEY),
             ("ssh-ed25519", "AAAA"),

@@ -2,12 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use egressctl::cancel::Cancel;
 use egressctl::config::{Address, HostKeyPolicy, KeySource, SshAuth, SshTarget};
@@ -15,60 +12,14 @@ use egressctl::error::{Class, Reason, Result};
 use egressctl::ssh::{DialOptions, Link, Prompt, dial};
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, keygen, keys, output, told};
+use crate::sshd::{Sshd, dial_as, keys, output, told};
 
-const PASSPHRASE: &str = "secret";
+pub(crate) const PASSPHRASE: &str = "secret";
 
-/// An agent of the test's own, killed when dropped.
-struct Agent {
-    socket: PathBuf,
-    child: Child,
-}
-
-impl Agent {
-    fn start(dir: &Path) -> Self {
-        let socket = dir.join("agent");
-        let child = Command::new("ssh-agent")
-            .args(["-D", "-a"])
-            .arg(&socket)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let end = Instant::now() + Duration::from_secs(5);
-        while !socket.exists() {
-            assert!(Instant::now() < end, "no ssh-agent");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Agent { socket, child }
-    }
-
-    fn add(&self, key: &Path) {
-        let askpass = self.socket.with_extension("askpass");
-        std::fs::write(&askpass, format!("#!/bin/sh\necho {PASSPHRASE}\n")).unwrap();
-        std::fs::set_permissions(&askpass, PermissionsExt::from_mode(0o700)).unwrap();
-        let status = Command::new("ssh-add")
-            .arg("-q")
-            .arg(key)
-            .env("SSH_AUTH_SOCK", &self.socket)
-            .env("SSH_ASKPASS_REQUIRE", "force")
-            .env("SSH_ASKPASS", askpass)
-            .status()
-            .unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn log_in(
+pub(crate) fn log_in(
     sshd: &Sshd,
     key: KeySource,
-    agent: Option<&Agent>,
+    agent: Option<&Path>,
     prompt: Option<&Prompt<'_>>,
 ) -> Result<Link> {
     let auth = SshAuth {
@@ -77,14 +28,14 @@ fn log_in(
     };
     let options = DialOptions {
         prompt,
-        agent: agent.map(|agent| agent.socket.clone()),
+        agent: agent.map(Path::to_owned),
         ..DialOptions::default()
     };
     dial("nas1", &sshd.target(), &auth, &options, &Cancel::new())
 }
 
 /// Makes a key by ssh-keygen with these arguments; gives its path.
-fn make(dir: &Path, name: &str, passphrase: &str, args: &[&str]) -> PathBuf {
+pub(crate) fn make(dir: &Path, name: &str, passphrase: &str, args: &[&str]) -> PathBuf {
     let path = dir.join(name);
     let fixed = ["-q", "-N", passphrase, "-f", path.to_str().unwrap()];
     output("ssh-keygen", &[&fixed, args].concat());
@@ -96,7 +47,10 @@ fn make_pkcs8_ed25519(dir: &Path) -> PathBuf {
     use base64::Engine;
     let path = dir.join("pkcs8-ed25519");
     let name = path.to_str().unwrap();
-    output("openssl", &["genpkey", "-algorithm", "ed25519", "-out", name]);
+    output(
+        "openssl",
+        &["genpkey", "-algorithm", "ed25519", "-out", name],
+    );
     let der = Command::new("openssl")
         .args(["pkey", "-pubout", "-outform", "DER", "-in", name])
         .output()
@@ -105,7 +59,11 @@ fn make_pkcs8_ed25519(dir: &Path) -> PathBuf {
     let mut blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20".to_vec();
     blob.extend(&der[der.len() - 32..]);
     let base64 = base64::engine::general_purpose::STANDARD.encode(blob);
-    std::fs::write(dir.join("pkcs8-ed25519.pub"), format!("ssh-ed25519 {base64}\n")).unwrap();
+    std::fs::write(
+        dir.join("pkcs8-ed25519.pub"),
+        format!("ssh-ed25519 {base64}\n"),
+    )
+    .unwrap();
     path
 }
 
@@ -115,10 +73,21 @@ fn every_format_of_an_unencrypted_key_logs_in() {
     let sshd = Sshd::start(&[]);
     let dir = sshd.dir.path();
     let mut made = vec![make_pkcs8_ed25519(dir)];
-    for (kind, bits) in [("ed25519", "256"), ("rsa", "2048"), ("ecdsa", "256"), ("ecdsa", "384"), ("ecdsa", "521")] {
+    for (kind, bits) in [
+        ("ed25519", "256"),
+        ("rsa", "2048"),
+        ("ecdsa", "256"),
+        ("ecdsa", "384"),
+        ("ecdsa", "521"),
+    ] {
         for format in ["RFC4716", "PEM", "PKCS8"] {
             let name = format!("{kind}-{bits}-{format}");
-            made.push(make(dir, &name, "", &["-t", kind, "-b", bits, "-m", format]));
+            made.push(make(
+                dir,
+                &name,
+                "",
+                &["-t", kind, "-b", bits, "-m", format],
+            ));
         }
     }
     let crlf = make(dir, "crlf", "", &["-t", "ed25519"]);
@@ -127,9 +96,19 @@ fn every_format_of_an_unencrypted_key_logs_in() {
     made.push(crlf);
     sshd.authorize(&made);
     for key in made {
-        let first = std::fs::read_to_string(&key).unwrap().lines().next().unwrap().to_owned();
+        let first = std::fs::read_to_string(&key)
+            .unwrap()
+            .lines()
+            .next()
+            .unwrap()
+            .to_owned();
         let link = log_in(&sshd, KeySource::File(key.clone()), None, None);
-        assert!(link.is_ok(), "{} ({first}): {}", key.display(), told(&link.unwrap_err()));
+        assert!(
+            link.is_ok(),
+            "{} ({first}): {}",
+            key.display(),
+            told(&link.unwrap_err())
+        );
     }
 }
 
@@ -140,8 +119,14 @@ fn encrypted_keys_ask_for_their_passphrase_and_only_where_they_may() {
     let dir = sshd.dir.path();
     let made: Vec<PathBuf> = [
         ("o-ed25519", &["-t", "ed25519"][..]),
-        ("o-rsa", &["-t", "rsa", "-b", "2048", "-Z", "aes256-gcm@openssh.com"]),
-        ("o-chacha", &["-t", "ecdsa", "-Z", "chacha20-poly1305@openssh.com"]),
+        (
+            "o-rsa",
+            &["-t", "rsa", "-b", "2048", "-Z", "aes256-gcm@openssh.com"],
+        ),
+        (
+            "o-chacha",
+            &["-t", "ecdsa", "-Z", "chacha20-poly1305@openssh.com"],
+        ),
         ("pem-rsa", &["-t", "rsa", "-b", "2048", "-m", "PEM"]),
         ("pem-ecdsa", &["-t", "ecdsa", "-m", "PEM"]),
         ("pkcs8-rsa", &["-t", "rsa", "-b", "2048", "-m", "PKCS8"]),
@@ -160,69 +145,27 @@ fn encrypted_keys_ask_for_their_passphrase_and_only_where_they_may() {
         };
         let source = || KeySource::File(key.clone());
         let link = log_in(&sshd, source(), None, Some(&prompt));
-        assert!(link.is_ok(), "{}: {}", key.display(), told(&link.unwrap_err()));
+        assert!(
+            link.is_ok(),
+            "{}: {}",
+            key.display(),
+            told(&link.unwrap_err())
+        );
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let wrong = |_: &str| Some("wrong".to_owned());
         let error = log_in(&sshd, source(), None, Some(&wrong)).unwrap_err();
         assert_eq!(error.reason(), Reason::KeyUnusable, "{}", told(&error));
         let error = log_in(&sshd, source(), None, None).unwrap_err();
-        assert_eq!((error.reason(), error.class()), (Reason::KeyUnusable, Class::Permanent));
-        assert!(told(&error).contains(&format!("hint: ssh-add {}", key.display())), "{}", told(&error));
+        assert_eq!(
+            (error.reason(), error.class()),
+            (Reason::KeyUnusable, Class::Permanent)
+        );
+        assert!(
+            told(&error).contains(&format!("hint: ssh-add {}", key.display())),
+            "{}",
+            told(&error)
+        );
     }
-}
-
-#[test]
-fn an_encrypted_key_that_the_agent_holds_needs_no_passphrase() {
-    require_sshd!();
-    let sshd = Sshd::start(&[]);
-    let agent = Agent::start(sshd.dir.path());
-    let dir = sshd.dir.path();
-    for (name, args) in [
-        ("o-rsa", &["-t", "rsa", "-b", "2048"][..]),
-        ("pem-ecdsa", &["-t", "ecdsa", "-m", "PEM"]),
-    ] {
-        let key = make(dir, name, PASSPHRASE, args);
-        agent.add(&key);
-        sshd.authorize(&[key.clone()]);
-        let link = log_in(&sshd, KeySource::File(key), Some(&agent), None);
-        assert!(link.is_ok(), "{name}: {}", told(&link.unwrap_err()));
-    }
-}
-
-#[test]
-fn the_agent_logs_in_with_keys_of_every_type() {
-    require_sshd!();
-    let sshd = Sshd::start(&["LogLevel VERBOSE"]);
-    let other = keys().join("other_ed25519");
-    for kind in ["ed25519", "ecdsa", "rsa"] {
-        let dir = tempfile::tempdir().unwrap();
-        let agent = Agent::start(dir.path());
-        agent.add(&other);
-        agent.add(&keys().join(format!("id_{kind}")));
-        let link = log_in(&sshd, KeySource::Agent, Some(&agent), None);
-        assert!(link.is_ok(), "{kind}: {}", told(&link.unwrap_err()));
-    }
-}
-
-#[test]
-fn a_configured_key_is_the_only_one_offered() {
-    require_sshd!();
-    let sshd = Sshd::start(&["MaxAuthTries 2", "LogLevel VERBOSE"]);
-    let agent = Agent::start(sshd.dir.path());
-    for index in 0..5 {
-        let key = sshd.dir.path().join(format!("foreign{index}"));
-        keygen(&key, "ed25519", "");
-        agent.add(&key);
-    }
-    let right = keys().join("id_ed25519");
-    log_in(&sshd, KeySource::File(right.clone()), Some(&agent), None).unwrap();
-    assert!(!sshd.log().contains("Failed publickey"), "{}", sshd.log());
-    agent.add(&right);
-    let error = log_in(&sshd, KeySource::Agent, Some(&agent), None).unwrap_err();
-    assert_eq!((error.reason(), error.class()), (Reason::AuthenticationFailed, Class::Permanent));
-    let text = told(&error);
-    assert!(text.contains("2 of the SSH agent's 6 keys were offered"), "{text}");
-    assert!(text.contains("MaxAuthTries") && text.contains("sshKeyFile"), "{text}");
 }
 
 #[test]
@@ -233,11 +176,21 @@ fn a_refused_key_names_user_host_key_and_allowed_methods() {
         let key = keys().join("other_ed25519");
         let error = log_in(&sshd, KeySource::File(key.clone()), None, None).unwrap_err();
         let text = told(&error);
-        assert_eq!(error.reason(), Reason::AuthenticationFailed, "{tries}: {text}");
+        assert_eq!(
+            error.reason(),
+            Reason::AuthenticationFailed,
+            "{tries}: {text}"
+        );
         assert_eq!(error.class(), Class::Permanent);
         assert_eq!(error.host(), Some("nas1"));
-        assert!(text.contains(&sshd.target().user) && text.contains("127.0.0.1"), "{text}");
-        assert!(text.contains(key.to_str().unwrap()) && text.contains("ssh-copy-id"), "{text}");
+        assert!(
+            text.contains(&sshd.target().user) && text.contains("127.0.0.1"),
+            "{text}"
+        );
+        assert!(
+            text.contains(key.to_str().unwrap()) && text.contains("ssh-copy-id"),
+            "{text}"
+        );
         if tries == "MaxAuthTries 6" {
             assert!(text.contains("would let root in by publickey"), "{text}");
         }
@@ -281,10 +234,14 @@ fn a_connection_lost_while_authenticating_is_not_a_refusal() {
         key: KeySource::File(keys().join("id_ed25519")),
         host_keys: HostKeyPolicy::Ignore,
     };
-    sshd.dial_as(&target, &auth).unwrap();
-    let error = sshd.dial_as(&target, &auth).unwrap_err();
+    dial_as(&target, &auth).unwrap();
+    let error = dial_as(&target, &auth).unwrap_err();
     let told = told(&error);
-    assert_eq!((error.reason(), error.class()), (Reason::ConnectionLost, Class::Transient), "{told}");
+    assert_eq!(
+        (error.reason(), error.class()),
+        (Reason::ConnectionLost, Class::Transient),
+        "{told}"
+    );
 }
 
 #[test]
@@ -302,13 +259,33 @@ fn a_key_that_cannot_be_used_fails_before_the_network() {
     let public = std::fs::read_to_string(keys().join("id_ed25519.pub")).unwrap();
     let locked = make(dir.path(), "locked", PASSPHRASE, &["-t", "ed25519"]);
     let table = [
-        (write("k.pub", &public), Reason::KeyUnusable, "is a public key"),
-        (write("junk", "hello"), Reason::KeyUnusable, "not a private key"),
+        (
+            write("k.pub", &public),
+            Reason::KeyUnusable,
+            "is a public key",
+        ),
+        (
+            write("junk", "hello"),
+            Reason::KeyUnusable,
+            "not a private key",
+        ),
         (write("empty", ""), Reason::KeyUnusable, "is empty"),
-        (write("cut", &good[..good.len() / 2]), Reason::KeyUnusable, "is damaged"),
+        (
+            write("cut", &good[..good.len() / 2]),
+            Reason::KeyUnusable,
+            "is damaged",
+        ),
         (locked, Reason::KeyUnusable, "ssh-add"),
-        (dir.path().join("none"), Reason::CredentialsUnavailable, "can't be read"),
-        (dir.path().to_owned(), Reason::CredentialsUnavailable, "can't be read"),
+        (
+            dir.path().join("none"),
+            Reason::CredentialsUnavailable,
+            "can't be read",
+        ),
+        (
+            dir.path().to_owned(),
+            Reason::CredentialsUnavailable,
+            "can't be read",
+        ),
     ];
     let known_hosts = write("known_hosts", "");
     for (key, reason, needle) in table {
@@ -317,50 +294,25 @@ fn a_key_that_cannot_be_used_fails_before_the_network() {
             host_keys: HostKeyPolicy::KnownHosts(known_hosts.clone()),
         };
         let target = SshTarget {
-            address: Address { host: "127.0.0.1".into(), port },
+            address: Address {
+                host: "127.0.0.1".into(),
+                port,
+            },
             user: "virt".into(),
             jump: None,
         };
-        let options = DialOptions { agent: None, ..DialOptions::default() };
+        let options = DialOptions {
+            agent: None,
+            ..DialOptions::default()
+        };
         let error = dial("nas1", &target, &auth, &options, &Cancel::new()).unwrap_err();
         assert_eq!(error.reason(), reason, "{}", told(&error));
         assert!(told(&error).contains(needle), "{}", told(&error));
-        assert!(told(&error).contains(key.to_str().unwrap()), "{}", told(&error));
+        assert!(
+            told(&error).contains(key.to_str().unwrap()),
+            "{}",
+            told(&error)
+        );
     }
     assert!(listener.accept().is_err(), "something connected");
-}
-
-#[test]
-fn a_hung_agent_costs_no_more_than_its_limit() {
-    require_sshd!();
-    let sshd = Sshd::start(&[]);
-    let key = make(sshd.dir.path(), "locked", PASSPHRASE, &["-t", "ed25519"]);
-    sshd.authorize(&[key.clone()]);
-    let mut agent = Agent::start(sshd.dir.path());
-    agent.add(&key);
-    // Lists its keys, and then never signs: a stand-in between us and the agent.
-    let real = agent.socket.clone();
-    agent.socket = sshd.serve("half-agent", move |mut client| {
-        let mut request = [0; 5];
-        while client.read_exact(&mut request).is_ok() && request[4] == 11 {
-            let mut upstream = UnixStream::connect(&real).unwrap();
-            upstream.write_all(&request).unwrap();
-            let mut length = [0; 4];
-            upstream.read_exact(&mut length).unwrap();
-            let mut body = vec![0; u32::from_be_bytes(length) as usize];
-            upstream.read_exact(&mut body).unwrap();
-            client.write_all(&[&length[..], &body].concat()).unwrap();
-        }
-        std::thread::sleep(Duration::from_secs(30));
-    });
-    let auth = sshd.auth(&key);
-    let options = DialOptions {
-        dial_limit: Duration::from_secs(1),
-        prompt: None,
-        agent: Some(agent.socket.clone()),
-    };
-    let started = Instant::now();
-    let error = dial("nas1", &sshd.target(), &auth, &options, &Cancel::new()).unwrap_err();
-    assert_eq!(error.reason(), Reason::TimedOut, "{}", told(&error));
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }

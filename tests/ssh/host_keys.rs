@@ -6,7 +6,7 @@ use egressctl::config::{HostKeyPolicy, KeySource, SshAuth};
 use egressctl::error::{Class, Error, Reason};
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, TYPES, host_key, keys, output, told};
+use crate::sshd::{Sshd, TYPES, dial_as, host_key, keys, output, told};
 
 fn refusal(sshd: &Sshd, known_hosts: &str) -> Error {
     sshd.write_known_hosts(known_hosts);
@@ -62,13 +62,37 @@ fn refusals_say_what_was_offered_known_and_how_to_go_on() {
     let ed25519 = host_key("host", "ed25519");
     let other = host_key("other", "ed25519");
     let table = [
-        ("".to_owned(), Reason::HostKeyUnknown, vec![fingerprint, &scan, &name]),
+        (
+            String::new(),
+            Reason::HostKeyUnknown,
+            vec![fingerprint, &scan, &name],
+        ),
         // The machine on port 22 behind the same address proves nothing.
-        (format!("127.0.0.1 {other}\n"), Reason::HostKeyUnknown, vec![&scan, &name]),
-        (format!("{name} {other}\n"), Reason::HostKeyMismatch, vec![fingerprint, "line 1", &scan, "ssh-keygen -R"]),
-        (format!("@revoked {name} {ed25519}\n{known}"), Reason::HostKeyRevoked, vec![fingerprint, "line 1"]),
-        (format!("{known}@revoked * {ed25519}\n"), Reason::HostKeyRevoked, vec!["line 4"]),
-        (format!("@cert-authority * {ed25519}\n"), Reason::HostKeyUnknown, vec!["@cert-authority", "line 1"]),
+        (
+            format!("127.0.0.1 {other}\n"),
+            Reason::HostKeyUnknown,
+            vec![&scan, &name],
+        ),
+        (
+            format!("{name} {other}\n"),
+            Reason::HostKeyMismatch,
+            vec![fingerprint, "line 1", &scan, "ssh-keygen -R"],
+        ),
+        (
+            format!("@revoked {name} {ed25519}\n{known}"),
+            Reason::HostKeyRevoked,
+            vec![fingerprint, "line 1"],
+        ),
+        (
+            format!("{known}@revoked * {ed25519}\n"),
+            Reason::HostKeyRevoked,
+            vec!["line 4"],
+        ),
+        (
+            format!("@cert-authority * {ed25519}\n"),
+            Reason::HostKeyUnknown,
+            vec!["@cert-authority", "line 1"],
+        ),
     ];
     for (text, reason, needles) in table {
         let error = refusal(&sshd, &text);
@@ -87,7 +111,10 @@ fn a_server_without_any_known_type_is_unknown() {
     let error = refusal(&sshd, &sshd.known("ed25519"));
     assert_eq!(error.reason(), Reason::HostKeyUnknown);
     let text = told(&error);
-    assert!(text.contains("no ssh-rsa key is known") && text.contains("ssh-ed25519 SHA256:"), "{text}");
+    assert!(
+        text.contains("no ssh-rsa key is known") && text.contains("ssh-ed25519 SHA256:"),
+        "{text}"
+    );
     assert!(text.contains("-t rsa"), "{text}");
 }
 
@@ -99,9 +126,24 @@ fn a_host_certificate_does_not_get_in_the_way() {
     std::fs::copy(keys().join("host_ed25519"), &host).unwrap();
     std::fs::copy(keys().join("host_ed25519.pub"), dir.path().join("host.pub")).unwrap();
     let authority = keys().join("other_ed25519");
-    let args = ["-q", "-s", authority.to_str().unwrap(), "-I", "h", "-h", "-n", "127.0.0.1"];
-    output("ssh-keygen", &[&args[..], &[dir.path().join("host.pub").to_str().unwrap()]].concat());
-    let certificate = format!("HostCertificate {}", dir.path().join("host-cert.pub").display());
+    let args = [
+        "-q",
+        "-s",
+        authority.to_str().unwrap(),
+        "-I",
+        "h",
+        "-h",
+        "-n",
+        "127.0.0.1",
+    ];
+    output(
+        "ssh-keygen",
+        &[&args[..], &[dir.path().join("host.pub").to_str().unwrap()]].concat(),
+    );
+    let certificate = format!(
+        "HostCertificate {}",
+        dir.path().join("host-cert.pub").display()
+    );
     let sshd = Sshd::start(&[&certificate]);
     sshd.dial().unwrap();
 }
@@ -125,5 +167,5 @@ fn ignoring_host_keys_connects_to_anybody() {
         key: KeySource::File(Path::new(keys()).join("id_ed25519")),
         host_keys: HostKeyPolicy::Ignore,
     };
-    sshd.dial_as(&sshd.target(), &auth).unwrap();
+    dial_as(&sshd.target(), &auth).unwrap();
 }

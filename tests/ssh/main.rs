@@ -1,5 +1,6 @@
 //! The SSH connection against a real sshd on 127.0.0.1, one of each test's own.
 
+mod agents;
 mod authentication;
 mod forwarding;
 mod host_keys;

@@ -39,7 +39,10 @@ pub(crate) fn available() -> bool {
         return true;
     }
     let cause = if found { "not root" } else { "no sshd" };
-    assert!(std::env::var_os("CI").is_none(), "needs {SSHD} and root: {cause}");
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "needs {SSHD} and root: {cause}"
+    );
     std::io::stderr()
         .write_all(format!("SKIPPED: {cause}\n").as_bytes())
         .unwrap();
@@ -73,13 +76,19 @@ pub(crate) fn keys() -> &'static Path {
 
 pub(crate) fn keygen(path: &Path, kind: &str, passphrase: &str) {
     let path = path.to_str().unwrap();
-    output("ssh-keygen", &["-q", "-t", kind, "-N", passphrase, "-f", path]);
+    output(
+        "ssh-keygen",
+        &["-q", "-t", kind, "-N", passphrase, "-f", path],
+    );
 }
 
 /// `type base64` of a key made by [`keygen`].
 pub(crate) fn public(path: &Path) -> String {
     let text = std::fs::read_to_string(format!("{}.pub", path.display())).unwrap();
-    text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    text.split_whitespace()
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A running sshd; killed with all its sessions when dropped.
@@ -191,11 +200,7 @@ impl Sshd {
 
     /// Dials with the usual key.
     pub(crate) fn dial(&self) -> Result<Link> {
-        self.dial_as(&self.target(), &self.auth(&keys().join("id_ed25519")))
-    }
-
-    pub(crate) fn dial_as(&self, target: &SshTarget, auth: &SshAuth) -> Result<Link> {
-        dial("nas1", target, auth, &DialOptions::default(), &Cancel::new())
+        dial_as(&self.target(), &self.auth(&keys().join("id_ed25519")))
     }
 
     /// A link whose forward to an echo server is open.
@@ -218,7 +223,11 @@ impl Sshd {
     }
 
     /// A unix socket of the "host" whose connections get a thread each.
-    pub(crate) fn serve(&self, name: &str, body: impl Fn(UnixStream) + Send + Clone + 'static) -> PathBuf {
+    pub(crate) fn serve(
+        &self,
+        name: &str,
+        body: impl Fn(UnixStream) + Send + Clone + 'static,
+    ) -> PathBuf {
         let path = self.dir.path().join(name);
         let listener = UnixListener::bind(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
@@ -251,7 +260,10 @@ impl Sshd {
     pub(crate) fn signal_sessions(&self, signal: &str) {
         for pid in self.sessions() {
             // It may have ended meanwhile.
-            let _ = Command::new("kill").args([signal, &pid]).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .args([signal, &pid])
+                .stderr(Stdio::null())
+                .status();
         }
     }
 }
@@ -266,6 +278,17 @@ impl Drop for Sshd {
             std::io::stderr().write_all(log.as_bytes()).unwrap();
         }
     }
+}
+
+/// Dials with the usual options.
+pub(crate) fn dial_as(target: &SshTarget, auth: &SshAuth) -> Result<Link> {
+    dial(
+        "nas1",
+        target,
+        auth,
+        &DialOptions::default(),
+        &Cancel::new(),
+    )
 }
 
 /// `type base64` of one of the shared keys.

@@ -16,7 +16,10 @@ const MIB: usize = 1024 * 1024;
 /// Bytes that repeat only after a long time, from where in the stream they stand.
 fn pattern(offset: usize, length: usize) -> Vec<u8> {
     (offset..offset + length)
-        .map(|at| u8::try_from((at ^ (at >> 8).wrapping_mul(31) ^ (at >> 16).wrapping_mul(7)) & 0xff).unwrap())
+        .map(|at| {
+            u8::try_from((at ^ (at >> 8).wrapping_mul(31) ^ (at >> 16).wrapping_mul(7)) & 0xff)
+                .unwrap()
+        })
         .collect()
 }
 
@@ -33,7 +36,10 @@ fn echo(stream: UnixStream, total: usize) {
     let mut buffer = vec![0; MIB];
     for offset in (0..total).step_by(MIB) {
         reader.read_exact(&mut buffer).unwrap();
-        assert!(buffer == pattern(offset, MIB), "bytes differ after {offset}");
+        assert!(
+            buffer == pattern(offset, MIB),
+            "bytes differ after {offset}"
+        );
     }
     assert_eq!(reader.read(&mut buffer).unwrap(), 0, "no end of file");
     thread.join().unwrap();
@@ -83,7 +89,10 @@ fn several_channels_at_once_are_fair() {
             small.read_exact(&mut [0; 4]).unwrap();
             answers += 1;
         }
-        assert!(answers > 20, "a small query got only {answers} answers beside three transfers");
+        assert!(
+            answers > 20,
+            "a small query got only {answers} answers beside three transfers"
+        );
     });
 }
 
@@ -109,7 +118,9 @@ fn each_end_can_close_its_half_first() {
     let path = sshd.serve("count", |mut stream| {
         let mut asked = Vec::new();
         stream.read_to_end(&mut asked).unwrap();
-        stream.write_all(asked.len().to_string().as_bytes()).unwrap();
+        stream
+            .write_all(asked.len().to_string().as_bytes())
+            .unwrap();
     });
     link.open_forward(path.to_str().unwrap()).unwrap();
     let mut stream = connect(&link);
@@ -131,9 +142,7 @@ fn closing_releases_a_blocked_read_at_once() {
     stream.read_exact(&mut [0]).unwrap();
     sshd.signal_sessions("-STOP");
     let mut writer = stream.try_clone().unwrap();
-    let filler = std::thread::spawn(move || {
-        while writer.write_all(&vec![0; MIB]).is_ok() {}
-    });
+    let filler = std::thread::spawn(move || while writer.write_all(&vec![0; MIB]).is_ok() {});
     let reader = std::thread::spawn(move || stream.read(&mut [0; 1]).unwrap_or(0));
     std::thread::sleep(Duration::from_millis(500));
     assert!(!filler.is_finished() && !reader.is_finished());
@@ -141,9 +150,17 @@ fn closing_releases_a_blocked_read_at_once() {
     link.close();
     assert_eq!(reader.join().unwrap(), 0);
     filler.join().unwrap();
-    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        started.elapsed()
+    );
     drop(link);
-    assert!(started.elapsed() < Duration::from_millis(300), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        started.elapsed()
+    );
     sshd.signal_sessions("-CONT");
 }
 
@@ -186,7 +203,11 @@ fn an_idle_link_uses_no_cpu() {
     let before = wakeups();
     std::thread::sleep(Duration::from_secs(2));
     let after = wakeups();
-    assert!(after - before < 20, "{} wake-ups in 2 idle seconds", after - before);
+    assert!(
+        after - before < 20,
+        "{} wake-ups in 2 idle seconds",
+        after - before
+    );
 }
 
 /// How often the threads of that name have waited and gone on.

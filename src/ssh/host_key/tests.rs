@@ -1,1 +1,123 @@
-//! Tables.
+//! What is asked of the server, and what a refusal tells.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::*;
+use crate::error::Class;
+
+fn address(host: &str, port: u16) -> Address {
+    Address {
+        host: host.into(),
+        port,
+    }
+}
+
+/// The wire form of an ed25519 key made of one letter.
+fn blob(letter: u8) -> Vec<u8> {
+    [&b"\0\0\0\x0bssh-ed25519\0\0\0\x20"[..], &[letter; 32]].concat()
+}
+
+fn line(names: &str, letter: u8) -> String {
+    format!("{names} ssh-ed25519 {}\n", STANDARD.encode(blob(letter)))
+}
+
+#[test]
+fn known_types_are_asked_for_first_and_certificates_never() {
+    let table: [(&[&str], &str); 4] = [
+        (&[], "ssh-ed25519,ecdsa-sha2-nistp256"),
+        (&["ssh-rsa"], "rsa-sha2-512,rsa-sha2-256,ssh-ed25519,"),
+        (
+            &["ecdsa-sha2-nistp521", "ssh-rsa"],
+            "ecdsa-sha2-nistp521,rsa-sha2-512,rsa-sha2-256,ssh-ed25519,",
+        ),
+        (&["sk-ssh-ed25519@openssh.com"], "ssh-ed25519,"),
+    ];
+    for (known, beginning) in table {
+        let known: Vec<String> = known.iter().map(|&kind| kind.to_owned()).collect();
+        let list = algorithms(&known);
+        assert!(list.starts_with(beginning), "{known:?}: {list}");
+        assert_eq!(list.split(',').count(), 6, "{list}");
+        assert!(
+            !list.contains("cert") && !list.contains("ssh-rsa"),
+            "{list}"
+        );
+    }
+}
+
+#[test]
+fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
+    let file = Path::new("/etc/known hosts");
+    let scan = "ssh-keyscan -p 2222 -t ed25519 kvm1 >> '/etc/known hosts'";
+    let table = [
+        (
+            "",
+            2222,
+            Reason::HostKeyUnknown,
+            vec!["[kvm1]:2222", scan, "ssh-keygen -lf"],
+        ),
+        (
+            "",
+            22,
+            Reason::HostKeyUnknown,
+            vec!["host kvm1", "ssh-keyscan -t ed25519 kvm1 >>"],
+        ),
+        (
+            &line("[kvm1]:2222", b'b'),
+            2222,
+            Reason::HostKeyMismatch,
+            vec![
+                "line 1",
+                scan,
+                "ssh-keygen -R '[kvm1]:2222' -f '/etc/known hosts'",
+            ],
+        ),
+        (
+            &line("kvm1", b'b'),
+            2222,
+            Reason::HostKeyUnknown,
+            vec!["[kvm1]:2222", scan],
+        ),
+        (
+            &line("@revoked *", b'a'),
+            22,
+            Reason::HostKeyRevoked,
+            vec!["@revoked", "line 1"],
+        ),
+        (
+            &line("@cert-authority *", b'a'),
+            22,
+            Reason::HostKeyUnknown,
+            vec!["not supported"],
+        ),
+    ];
+    for (text, port, reason, needles) in table {
+        let hosts = KnownHosts::parse(text);
+        let error = judge(&hosts, file, &address("kvm1", port), &blob(b'a')).unwrap_err();
+        assert_eq!(
+            (error.reason(), error.class()),
+            (reason, Class::Permanent),
+            "{text}"
+        );
+        let told = format!("{error}\n{}", error.hints().join("\n"));
+        for needle in needles
+            .into_iter()
+            .chain([wire::fingerprint(&blob(b'a')).as_str()])
+        {
+            assert!(told.contains(needle), "{needle} in {told}");
+        }
+    }
+    let hosts = KnownHosts::parse(&line("kvm1", b'a'));
+    judge(&hosts, file, &address("kvm1", 2222), &blob(b'a')).unwrap();
+}
+
+#[test]
+fn a_file_that_is_not_there_may_still_arrive() {
+    let missing = HostKeyPolicy::KnownHosts("/nonexistent/known_hosts".into());
+    let Err(error) = Verifier::load(&missing) else {
+        panic!("loaded");
+    };
+    assert_eq!(error.class(), Class::Transient);
+    assert_eq!(error.reason(), Reason::CredentialsUnavailable);
+    assert!(error.message().contains("/nonexistent/known_hosts"));
+}

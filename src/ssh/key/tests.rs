@@ -1,1 +1,162 @@
-//! Tables.
+//! What key files look like, without any real key: only what stands around one.
+
+use super::*;
+use crate::error::Class;
+
+fn string(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+    [&length[..], bytes].concat()
+}
+
+fn blob(key_type: &str) -> Vec<u8> {
+    [string(key_type.as_bytes()), string(&[1; 32])].concat()
+}
+
+/// OpenSSH's container with that cipher and public key, and nothing private in it.
+fn container(cipher: &str, public: &[u8]) -> String {
+    let bytes = [
+        b"openssh-key-v1\0".to_vec(),
+        string(cipher.as_bytes()),
+        string(b"none"),
+        string(b""),
+        1_u32.to_be_bytes().to_vec(),
+        string(public),
+        string(b""),
+    ]
+    .concat();
+    armour("OPENSSH PRIVATE KEY", &STANDARD.encode(bytes))
+}
+
+fn armour(label: &str, body: &str) -> String {
+    format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+}
+
+fn private(encrypted: bool, public: Option<Vec<u8>>) -> Kind {
+    Kind::Private { encrypted, public }
+}
+
+#[test]
+fn formats_are_told_apart_by_their_first_lines() {
+    let ed25519 = blob("ssh-ed25519");
+    let legacy = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA";
+    let table = [
+        (
+            container("none", &ed25519),
+            private(false, Some(ed25519.clone())),
+        ),
+        (
+            container("aes256-ctr", &ed25519),
+            private(true, Some(ed25519.clone())),
+        ),
+        (
+            container("none", &ed25519).replace('\n', "\r\n"),
+            private(false, Some(ed25519.clone())),
+        ),
+        (
+            format!("\n\n{}", container("none", &ed25519)),
+            private(false, Some(ed25519.clone())),
+        ),
+        (armour("RSA PRIVATE KEY", "AAAA"), private(false, None)),
+        (armour("RSA PRIVATE KEY", legacy), private(true, None)),
+        (armour("EC PRIVATE KEY", "AAAA"), private(false, None)),
+        (armour("EC PRIVATE KEY", legacy), private(true, None)),
+        (armour("PRIVATE KEY", "AAAA"), private(false, None)),
+        (armour("ENCRYPTED PRIVATE KEY", "AAAA"), private(true, None)),
+        (
+            format!("ssh-ed25519 {} me@here", STANDARD.encode(&ed25519)),
+            Kind::Public,
+        ),
+        (armour("PUBLIC KEY", "AAAA"), Kind::Public),
+        (
+            "---- BEGIN SSH2 PUBLIC KEY ----\nAAAA\n".to_owned(),
+            Kind::Public,
+        ),
+    ];
+    for (text, wanted) in table {
+        assert_eq!(classify(&text), wanted, "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_named() {
+    let cut = container("none", &blob("ssh-ed25519"));
+    let table = [
+        (String::new(), "is empty"),
+        ("hello\n".to_owned(), "is not a private key"),
+        ("ssh-ed25519 AAAA".to_owned(), "is not a private key"),
+        (cut[..cut.len() / 2].to_owned(), "is damaged"),
+        (armour("OPENSSH PRIVATE KEY", ""), "is damaged"),
+        (container("none", b""), "is damaged"),
+        (
+            container("none", &blob("sk-ssh-ed25519@openssh.com")),
+            "FIDO",
+        ),
+        (container("none", &blob("ssh-dss")), "DSA"),
+        (armour("DSA PRIVATE KEY", "AAAA"), "DSA"),
+        ("PuTTY-User-Key-File-3: ssh-ed25519\n".to_owned(), "PuTTY"),
+    ];
+    for (text, needle) in table {
+        let kind = classify(&text);
+        let error = unusable(Path::new("/k"), &kind);
+        assert_eq!(
+            (error.class(), error.reason()),
+            (Class::Permanent, Reason::KeyUnusable)
+        );
+        assert!(error.message().contains(needle), "{text}: {error}");
+        assert!(error.message().contains("/k"), "{error}");
+        assert!(!error.hints().is_empty(), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_may_still_arrive() {
+    for kind in [
+        ErrorKind::NotFound,
+        ErrorKind::PermissionDenied,
+        ErrorKind::IsADirectory,
+    ] {
+        let error = unreadable(Path::new("/k"), &kind.into());
+        assert_eq!(
+            (error.class(), error.reason()),
+            (Class::Transient, Reason::CredentialsUnavailable)
+        );
+        assert!(
+            error.message().contains("/k") && !error.hints().is_empty(),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn the_public_key_is_found_beside_a_pem_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("id");
+    std::fs::write(&path, armour("ENCRYPTED PRIVATE KEY", "AAAA")).unwrap();
+    assert_eq!(KeyFile::load(&path).unwrap().public, None);
+    let public = blob("ssh-rsa");
+    let line = format!("ssh-rsa {} me@here\n", STANDARD.encode(&public));
+    std::fs::write(dir.path().join("id.pub"), line).unwrap();
+    let file = KeyFile::load(&path).unwrap();
+    assert_eq!(
+        (file.encrypted, file.public.as_ref()),
+        (true, Some(&public))
+    );
+}
+
+#[test]
+fn an_encrypted_key_without_anybody_to_ask_names_ssh_add() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("my id");
+    std::fs::write(&path, container("aes256-ctr", &blob("ssh-ed25519"))).unwrap();
+    let give_up = |_: &str| None;
+    for prompt in [None, Some(&give_up as &Prompt<'_>)] {
+        let Err(error) = KeyFile::load(&path).unwrap().unlock(prompt) else {
+            panic!("unlocked");
+        };
+        assert_eq!(
+            (error.class(), error.reason()),
+            (Class::Permanent, Reason::KeyUnusable)
+        );
+        assert_eq!(error.hints(), [format!("ssh-add '{}'", path.display())]);
+    }
+}

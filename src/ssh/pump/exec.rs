@@ -59,7 +59,7 @@ impl Exec {
         }
     }
 
-    fn step(&mut self, may_send: bool, may_end: bool) -> Step {
+    fn step(&mut self, may_send: bool, room_for_end: bool) -> Step {
         match self.stage {
             Stage::Start if may_send => {
                 let ready = self
@@ -68,7 +68,7 @@ impl Exec {
                     .and_then(|()| self.channel.exec(&self.command));
                 stepped(ready, Stage::EndInput)
             }
-            Stage::EndInput if may_end => stepped(self.channel.send_eof(), Stage::Read),
+            Stage::EndInput if room_for_end => stepped(self.channel.send_eof(), Stage::Read),
             Stage::Start | Stage::EndInput => Step::Again,
             Stage::Read => self.read(),
             Stage::Close => match self.channel.wait_close() {
@@ -129,12 +129,12 @@ impl Pump {
         let mut moved = false;
         loop {
             let may_send = self.pending.is_none();
-            let may_end = self.may_send_small();
+            let room_for_end = self.may_send_small();
             let Some(index) = self.execs.iter().position(|exec| exec.id == id) else {
                 return moved;
             };
             let exec = &mut self.execs[index];
-            match exec.step(may_send, may_end) {
+            match exec.step(may_send, room_for_end) {
                 Step::Next(stage) => exec.stage = stage,
                 Step::Done(result) => {
                     exec.answer(result);

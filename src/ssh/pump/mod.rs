@@ -9,11 +9,11 @@
 //! goes first, and until it is through only reading goes on. A packet of the transport itself (key
 //! re-exchange, answers to the server's keepalives) is repeated by reading: [`Pump::drive`].
 
+mod channel;
 mod exec;
 mod open;
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -22,15 +22,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use ssh2::{BlockDirections, Channel, Session};
 
+use self::channel::ChannelLane;
 use self::exec::Exec;
 use self::open::Open;
-use super::lane::{Lane, READ_CHUNK};
 use super::session::{Transport, Wire, is_again, timespec};
 use super::shared::Shared;
 use crate::error::{Error, Reason};
-
-/// How many reads or writes of one channel come in a row before it is the next one's turn.
-const BURST: usize = 8;
 
 /// How often to look again while data waits for room in a channel's window: only a safety net, as
 /// libssh2 doesn't always tell for which direction it waits.
@@ -53,69 +50,6 @@ pub(super) struct Pump {
     pending: Option<Owner>,
     next_id: u64,
     turn: usize,
-}
-
-/// A local connection and the channel it is carried over.
-struct ChannelLane {
-    lane: Lane,
-    channel: Channel,
-    /// Whether the last read left an unsent window adjustment, which only another read can finish.
-    repeat_read: bool,
-}
-
-impl ChannelLane {
-    fn new(lane: Lane, channel: Channel) -> Self {
-        ChannelLane {
-            lane,
-            channel,
-            repeat_read: false,
-        }
-    }
-
-    /// Sends waiting bytes; says whether anything happened and whether to try again.
-    fn send(&mut self) -> (bool, bool) {
-        let mut moved = false;
-        for _ in 0..BURST {
-            if self.lane.up.output().is_empty() {
-                break;
-            }
-            match self.channel.write(self.lane.up.output()) {
-                // No room in the channel's window.
-                Ok(0) => break,
-                Ok(count) => self.lane.up.consumed(count),
-                Err(cause) if cause.kind() == ErrorKind::WouldBlock => return (moved, true),
-                Err(_) => self.lane.far_closed(),
-            }
-            moved = true;
-        }
-        (moved, false)
-    }
-
-    /// Takes in the channel's bytes; says whether anything happened and whether to try again.
-    fn receive(&mut self) -> (bool, bool) {
-        let mut moved = false;
-        let down = &mut self.lane.down;
-        for _ in 0..BURST {
-            if !down.wants_input() {
-                break;
-            }
-            // Always the same size: a window adjustment that is repeated must be the same, too.
-            match self.channel.read(&mut down.room()[..READ_CHUNK]) {
-                Ok(0) if !self.channel.eof() => break,
-                Ok(0) => down.end_source(),
-                Ok(count) => down.filled(count),
-                Err(cause) if cause.kind() == ErrorKind::WouldBlock => return (moved, true),
-                Err(_) => down.end_source(),
-            }
-            moved = true;
-        }
-        if self.repeat_read && !moved && !down.wants_input() {
-            // The local reader has gone meanwhile: there is nobody to keep the bytes for.
-            let result = self.channel.read(&mut vec![0; READ_CHUNK]);
-            return (false, result.is_err_and(|e| e.kind() == ErrorKind::WouldBlock));
-        }
-        (moved, false)
-    }
 }
 
 /// Whose call has to be repeated before anything else can be sent.
@@ -160,8 +94,6 @@ impl Pump {
                     .because(cause),
             );
         }
-        // Sockets first: libssh2's clean-up then fails at once instead of waiting for the server.
-        self.shared.finish();
     }
 
     fn work(&mut self) -> Option<Lost> {
@@ -211,21 +143,23 @@ impl Pump {
     /// Reading data isn't enough for that: libssh2 returns early there while a window adjustment
     /// waits. Waiting for a channel's end reads first, and has no other effect.
     fn drive(&mut self) -> Result<(), Lost> {
-        let channel = self
+        let channels = self
             .lanes
             .iter_mut()
             .map(|lane| &mut lane.channel)
             .chain(self.ready.as_mut())
             .chain(self.execs.iter_mut().map(|exec| &mut exec.channel))
-            .chain(self.closing.iter_mut())
-            .next();
-        let Some(channel) = channel else {
-            return Ok(());
-        };
-        match channel.wait_eof().and_then(|()| channel.wait_close()) {
-            Err(cause) if is_again(&cause) => self.claim(Owner::Transport),
-            Err(cause) => return Err(Lost(cause.message().to_owned())),
-            Ok(()) => {}
+            .chain(self.closing.iter_mut());
+        for channel in channels {
+            match channel.wait_eof().and_then(|()| channel.wait_close()) {
+                Err(cause) if is_again(&cause) => {
+                    self.claim(Owner::Transport);
+                    break;
+                }
+                Err(cause) => return Err(Lost(cause.message().to_owned())),
+                // This one has ended: libssh2 didn't read.
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
@@ -258,12 +192,12 @@ impl Pump {
         let mut moved = false;
         let mut again = false;
         let may_send = self.pending.is_none();
-        let may_end = self.lanes[index].lane.up.eof_due() && self.may_send_small();
+        let room_for_end = self.lanes[index].lane.up.eof_due() && self.may_send_small();
         let lane = &mut self.lanes[index];
         if may_send {
             (moved, again) = lane.send();
         }
-        if may_end {
+        if room_for_end {
             match lane.channel.send_eof() {
                 Ok(()) => lane.lane.up.end_sink(),
                 Err(cause) if is_again(&cause) => again = true,
@@ -360,10 +294,7 @@ impl Pump {
             // Nothing could read then: only the connection's end matters.
             transport = PollFlags::RDHUP;
         }
-        transport.set(
-            PollFlags::OUT,
-            self.pending.is_some() || self.is_blocked_outbound(),
-        );
+        transport.set(PollFlags::OUT, self.pending.is_some());
         let mut fds = vec![
             PollFd::new(self.shared.wake_fd(), PollFlags::IN),
             PollFd::new(&self.transport, transport),
@@ -407,6 +338,13 @@ impl Pump {
                 && self.execs.is_empty()
                 && self.closing.is_empty()
                 && self.opens.is_empty())
+    }
+}
+
+impl Drop for Pump {
+    /// Sockets first: libssh2's clean-up then fails at once instead of waiting for the server.
+    fn drop(&mut self) {
+        self.shared.finish();
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use ssh2::{Channel, ErrorCode};
 
-use super::super::lane::Lane;
+use super::super::lane::{self, Lane};
 use super::super::session::is_again;
 use super::super::shared::{Command, ExecOutput, OpenError, Reply};
+use super::channel::ChannelLane;
 use super::exec::Exec;
-use super::{ChannelLane, Lost, Owner, Pump};
+use super::{Lost, Owner, Pump};
 use crate::error::{Error, Reason};
 
 /// libssh2's `LIBSSH2_ERROR_CHANNEL_FAILURE`: the server refused, the connection is fine.
@@ -55,10 +56,9 @@ impl Pump {
     pub(super) fn take_commands(&mut self) {
         for (command, expires) in self.shared.take_commands() {
             let (target, purpose) = match command {
-                Command::Forward { path, reply } => (
-                    Target::Unix(path.clone()),
-                    Purpose::Forward(path, reply),
-                ),
+                Command::Forward { path, reply } => {
+                    (Target::Unix(path.clone()), Purpose::Forward(path, reply))
+                }
                 Command::Tcp { host, port, reply } => {
                     (Target::Tcp(host, port), Purpose::Tcp(reply))
                 }
@@ -79,11 +79,7 @@ impl Pump {
         let Some(path) = self.forward.clone() else {
             return;
         };
-        while let Ok((stream, _)) = self.listener.accept() {
-            if let Err(cause) = stream.set_nonblocking(true) {
-                log::debug!(target: super::super::LOG_TARGET, "local connection: {cause}");
-                continue;
-            }
+        while let Some(stream) = lane::accept(&self.listener) {
             let local = Arc::new(stream);
             let id = self.new_id();
             self.shared.add_local(id, &local);
@@ -208,7 +204,9 @@ impl Pump {
     /// When [`Self::expire`] has to look next.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         let opens = self.opens.iter().filter_map(|open| open.expires);
-        opens.chain(self.execs.iter().filter_map(|exec| exec.expires)).min()
+        opens
+            .chain(self.execs.iter().filter_map(|exec| exec.expires))
+            .min()
     }
 
     fn add_lane(&mut self, id: u64, local: Arc<UnixStream>, channel: Channel) {
