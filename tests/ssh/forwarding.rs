@@ -86,23 +86,24 @@ fn refusals_missing_and_silent_sockets_are_told_apart() {
 }
 
 #[test]
-fn a_user_outside_the_group_is_told_which() {
+fn a_host_that_runs_no_commands_leaves_both_possibilities() {
     require_sshd!();
     let sshd = Sshd::start(&[]);
     let echo = sshd.echo();
     std::fs::set_permissions(&echo, PermissionsExt::from_mode(0o600)).unwrap();
-    for place in [sshd.dir.path(), std::path::Path::new(keys())] {
-        std::fs::set_permissions(place, PermissionsExt::from_mode(0o755)).unwrap();
-    }
+    std::fs::set_permissions(sshd.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    // Its shell is nologin.
     let mut target = sshd.target();
     target.user = "daemon".into();
-    let auth = sshd.auth(&keys().join("id_ed25519"));
-    let link = dial_as(&target, &auth).unwrap();
+    let link = dial_as(&target, &sshd.auth(&keys().join("id_ed25519"))).unwrap();
     let error = link.open_forward(echo.to_str().unwrap()).unwrap_err();
     let text = told(&error);
-    // That user's shell is nologin, so the host can't be asked: both possibilities are named.
     assert_eq!(error.reason(), Reason::ForwardingRefused, "{text}");
-    assert!(text.contains("ls -l"), "{text}");
+    assert_eq!(error.class(), Class::Transient, "{text}");
+    assert!(
+        text.contains("ls -l") && text.contains("AllowTcpForwarding"),
+        "{text}"
+    );
 }
 
 #[test]

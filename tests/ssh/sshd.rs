@@ -59,16 +59,21 @@ pub(crate) fn output(program: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Keys that all tests of a run share, as RSA keys take long to make.
+/// Keys that all tests share, as RSA keys take long to make.
 pub(crate) fn keys() -> &'static Path {
     static KEYS: OnceLock<PathBuf> = OnceLock::new();
     KEYS.get_or_init(|| {
-        let dir = std::env::temp_dir().join(format!("egressctl-test-keys-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        for kind in TYPES {
-            for name in ["host", "other", "id"] {
-                keygen(&dir.join(format!("{name}_{kind}")), kind, "");
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let dir = place.join("ssh-keys");
+        if !dir.exists() {
+            let made = TempDir::new_in(place).unwrap();
+            for kind in TYPES {
+                for name in ["host", "other", "id"] {
+                    keygen(&made.path().join(format!("{name}_{kind}")), kind, "");
+                }
             }
+            // Another run may have been faster: its keys do as well.
+            let _ = std::fs::rename(made.path(), &dir);
         }
         dir
     })

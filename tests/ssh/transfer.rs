@@ -1,15 +1,18 @@
 //! Bytes through the pump: whole, both ways, several at once, half-closed, and cut off.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use egressctl::cancel::Cancel;
+use egressctl::config::{HostKeyPolicy, KeySource, SshAuth};
 use egressctl::ssh::{DialOptions, Link, dial};
+use socket2::SockRef;
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, keys};
+use crate::sshd::{Sshd, dial_as, keys};
 
 const MIB: usize = 1024 * 1024;
 
@@ -74,6 +77,88 @@ fn key_re_exchanges_in_between_lose_nothing() {
 }
 
 #[test]
+fn a_server_that_stutters_between_key_re_exchanges_loses_nothing() {
+    require_sshd!();
+    let sshd = Sshd::start(&["RekeyLimit 256K"]);
+    let link = sshd.echo_link();
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..3)
+            .map(|_| scope.spawn(|| echo(connect(&link), 4 * MIB)))
+            .collect();
+        // Stopped, it leaves packets half sent, its own and ours.
+        while !lanes.iter().all(ScopedJoinHandle::is_finished) {
+            sshd.signal_sessions("-STOP");
+            std::thread::sleep(Duration::from_millis(30));
+            sshd.signal_sessions("-CONT");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+}
+
+/// Passes connections on in small pieces from small buffers, so that packets are often sent in part.
+fn narrow_link(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
+    let narrow = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.unwrap();
+            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (from_server, to_client) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || squeeze(client, server));
+            std::thread::spawn(move || squeeze(from_server, to_client));
+        }
+    });
+    narrow
+}
+
+fn squeeze(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = [0; 1500];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        std::thread::sleep(Duration::from_micros(100));
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    to.shutdown(Shutdown::Both).unwrap_or_default();
+}
+
+#[test]
+fn a_narrow_link_with_key_re_exchanges_loses_nothing() {
+    require_sshd!();
+    let sshd = Sshd::start(&["RekeyLimit 256K"]);
+    let echo_path = sshd.echo();
+    let mut jump = sshd.target();
+    jump.address.port = narrow_link(sshd.port);
+    // The way to a jump host's pump is a socket pair, whose buffer is small and soon full.
+    let mut target = sshd.target();
+    target.jump = Some(Box::new(jump));
+    let auth = SshAuth {
+        key: KeySource::File(keys().join("id_ed25519")),
+        host_keys: HostKeyPolicy::Ignore,
+    };
+    let link = dial_as(&target, &auth).unwrap();
+    link.open_forward(echo_path.to_str().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let bulk: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| echo(connect(&link), 2 * MIB)))
+            .collect();
+        // Opening and closing beside that, with all the small packets it takes.
+        while !bulk.iter().all(ScopedJoinHandle::is_finished) {
+            let mut short = connect(&link);
+            short.write_all(b"short").unwrap();
+            short.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            short.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "short");
+            let output = link.exec("echo hi", Duration::from_secs(60)).unwrap();
+            assert_eq!(output.stdout, b"hi\n");
+        }
+    });
+}
+
+#[test]
 fn several_channels_at_once_are_fair() {
     require_sshd!();
     let sshd = Sshd::start(&[]);
@@ -84,7 +169,7 @@ fn several_channels_at_once_are_fair() {
             .collect();
         let mut small = connect(&link);
         let mut answers = 0;
-        while !bulk.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+        while !bulk.iter().all(ScopedJoinHandle::is_finished) {
             small.write_all(b"ping").unwrap();
             small.read_exact(&mut [0; 4]).unwrap();
             answers += 1;
