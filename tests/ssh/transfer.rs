@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -268,48 +269,72 @@ fn a_killed_server_ends_the_streams_and_is_remembered() {
     assert_eq!(error.host(), Some("nas1"));
 }
 
+/// A link named apart from the other tests' links, as its thread is watched.
+fn named_link(sshd: &Sshd, name: &str, socket: &Path) -> Link {
+    let auth = sshd.auth(&keys().join("id_ed25519"));
+    let options = DialOptions::default();
+    let link = dial(name, &sshd.target(), &auth, &options, &Cancel::new()).unwrap();
+    link.open_forward(socket.to_str().unwrap()).unwrap();
+    link
+}
+
 #[test]
 fn an_idle_link_uses_no_cpu() {
     require_sshd!();
     let sshd = Sshd::start(&[]);
-    // Named apart from the other tests' links, as their threads are counted below.
-    let auth = sshd.auth(&keys().join("id_ed25519"));
-    let options = DialOptions::default();
-    let link = dial("idle", &sshd.target(), &auth, &options, &Cancel::new()).unwrap();
-    link.open_forward(sshd.echo().to_str().unwrap()).unwrap();
+    let link = named_link(&sshd, "idle", &sshd.echo());
     let mut streams: Vec<UnixStream> = (0..5).map(|_| connect(&link)).collect();
     for stream in &mut streams {
         stream.write_all(b"x").unwrap();
         stream.read_exact(&mut [0]).unwrap();
     }
     streams[0].shutdown(Shutdown::Write).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
-    let wakeups = || switches("link idle");
-    let before = wakeups();
-    std::thread::sleep(Duration::from_secs(2));
-    let after = wakeups();
-    assert!(
-        after - before < 20,
-        "{} wake-ups in 2 idle seconds",
-        after - before
-    );
+    assert_idle("idle");
 }
 
-/// How often the threads of that name have waited and gone on.
-fn switches(name: &str) -> u64 {
-    let mut total = 0;
-    for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        let place = task.unwrap().path();
-        let Ok(status) = std::fs::read_to_string(place.join("status")) else {
-            continue;
-        };
-        if status.lines().next().unwrap_or_default().ends_with(name) {
-            total += status
-                .lines()
-                .filter_map(|line| line.split_once("ctxt_switches:"))
-                .map(|(_, count)| count.trim().parse::<u64>().unwrap())
-                .sum::<u64>();
+#[test]
+fn channels_that_the_server_has_ended_cost_nothing_and_keepalives_are_answered() {
+    require_sshd!();
+    let sshd = Sshd::start(&["ClientAliveInterval 1", "ClientAliveCountMax 2"]);
+    // The preflight's channel and the next two end at once.
+    let ended = sshd.serve("ended", drop);
+    let link = named_link(&sshd, "ended", &ended);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut kept = [connect(&link), connect(&link)];
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(50));
+        for stream in &mut kept {
+            // sshd notices by this that nobody takes it, and closes the channel.
+            stream.write_all(b"x").unwrap_or_default();
         }
     }
-    total
+    assert_idle("ended");
+    // Idle with nothing but a channel that is ready.
+    let echo_link = named_link(&sshd, "alive", &sshd.echo());
+    assert_idle("alive");
+    assert_idle("alive");
+    echo(connect(&echo_link), MIB);
+}
+
+/// The thread of the link of that name does next to nothing for two seconds.
+fn assert_idle(name: &str) {
+    std::thread::sleep(Duration::from_millis(200));
+    let before = cpu_time(name);
+    std::thread::sleep(Duration::from_secs(2));
+    let used = cpu_time(name).unwrap() - before.unwrap();
+    assert!(used < Duration::from_millis(30), "{used:?} of CPU in 2 s");
+}
+
+/// The time that the thread of the link of that name has spent on a CPU (proc(5), schedstat).
+fn cpu_time(name: &str) -> Option<Duration> {
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let place = task.unwrap().path();
+        let comm = std::fs::read_to_string(place.join("comm")).unwrap_or_default();
+        if comm.trim() == format!("link {name}") {
+            let stat = std::fs::read_to_string(place.join("schedstat")).unwrap();
+            let nanos = stat.split_whitespace().next().unwrap().parse().unwrap();
+            return Some(Duration::from_nanos(nanos));
+        }
+    }
+    None
 }

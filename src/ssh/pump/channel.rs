@@ -73,4 +73,17 @@ impl ChannelLane {
         }
         (moved, false)
     }
+
+    /// Ends the lane when the server has closed the channel, which takes nothing any more then.
+    ///
+    /// Without that, a local peer that stays would keep an ended channel, which nobody can read.
+    pub(super) fn notice_close(&mut self) -> bool {
+        let ended = self.lane.down.source_done() && !self.lane.up.sink_done();
+        // An error that isn't "try again" is a lost connection, which shows elsewhere.
+        if ended && self.channel.wait_close().is_ok() {
+            self.lane.far_closed();
+            return true;
+        }
+        false
+    }
 }

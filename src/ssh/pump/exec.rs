@@ -13,6 +13,9 @@ use super::{Owner, Pump};
 /// How much of a command's output is kept, in bytes.
 const MAX_OUTPUT: usize = 1024 * 1024;
 
+/// How many steps come in a row before it is another's turn.
+const BURST: usize = 16;
+
 /// A command on the host.
 pub(super) struct Exec {
     pub(super) id: u64,
@@ -127,7 +130,7 @@ impl Pump {
     /// Goes on with one command.
     pub(super) fn step_exec(&mut self, id: u64) -> bool {
         let mut moved = false;
-        loop {
+        for _ in 0..BURST {
             let may_send = self.pending.is_none();
             let room_for_end = self.may_send_small();
             let Some(index) = self.execs.iter().position(|exec| exec.id == id) else {
@@ -149,6 +152,7 @@ impl Pump {
             }
             moved = true;
         }
+        moved
     }
 
     fn retire_exec(&mut self, index: usize) {

@@ -124,6 +124,10 @@ impl Pump {
             Some(Owner::Transport) | None => false,
         };
         moved |= self.step_open()?;
+        if self.ready.as_ref().is_some_and(Channel::eof) {
+            // The daemon has closed it: the next connection opens another one.
+            self.closing.extend(self.ready.take());
+        }
         let lanes = self.lanes.len();
         self.turn = self.turn.wrapping_add(1);
         for offset in 0..lanes {
@@ -207,6 +211,7 @@ impl Pump {
         }
         let (received, read_again) = lane.receive();
         moved |= received | lane.lane.down.drain_to(&lane.lane.local);
+        moved |= lane.notice_close();
         let id = lane.lane.id;
         self.lanes[index].repeat_read = read_again && self.is_blocked_outbound();
         if again || read_again {
