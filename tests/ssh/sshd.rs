@@ -104,7 +104,7 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// Starts one with more lines of sshd_config(5).
+    /// Starts one with more lines of `sshd_config(5)`.
     pub(crate) fn start(config: &[&str]) -> Self {
         Self::with_host_keys(config, &TYPES)
     }
@@ -168,7 +168,7 @@ impl Sshd {
         format!("[127.0.0.1]:{}", self.port)
     }
 
-    /// A known_hosts line for one of the host keys.
+    /// A `known_hosts` line for one of the host keys.
     pub(crate) fn known(&self, kind: &str) -> String {
         format!("{} {}\n", self.host_name(), host_key("host", kind))
     }
