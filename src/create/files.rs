@@ -17,6 +17,8 @@ use crate::xml::volume::VolumeSpec;
 /// How long another create of the same name may take from its seed to its domain, before it counts as dead. From
 /// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
 const SEED_STALE: Duration = Duration::from_secs(20);
+/// The same for a seed that was never filled: between its creation and its upload are milliseconds.
+const EMPTY_STALE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(500);
 
 /// What came of making the seed.
@@ -87,9 +89,11 @@ fn settle_other(
         let owner = mark
             .as_ref()
             .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
-        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= SEED_STALE {
-            // A maker that died before its upload leaves nothing but zeros.
-            if mark.is_none() && head.iter().any(|byte| *byte != 0) {
+        // A maker that died before its upload leaves nothing but zeros.
+        let empty = head.iter().all(|byte| *byte == 0);
+        let limit = if empty { EMPTY_STALE } else { SEED_STALE };
+        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= limit {
+            if mark.is_none() && !empty {
                 return Err(not_ours(host, &seed));
             }
             clear(host, hypervisor, spec)?;

@@ -20,6 +20,8 @@ use crate::xml::volume::VolumeSpec;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a claim may stay as it is before its owner counts as dead.
 const STALE: Duration = Duration::from_secs(30);
+/// The same for a claim that its owner hasn't even written: between the two calls that make one are milliseconds.
+const EMPTY_STALE: Duration = Duration::from_secs(8);
 /// How often one who waits looks.
 const POLL: Duration = Duration::from_secs(1);
 /// The claim volume's size in bytes; a word and a counter, padded with blanks.
@@ -75,6 +77,20 @@ pub(super) fn try_claim(
     Ok(Tried::Claimed(claim))
 }
 
+/// Removes the claim of an owner that surely died after the image was ready.
+pub(super) fn sweep(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str) -> Result<()> {
+    let volume = claim_volume(base);
+    let content = hypervisor.download_volume(host.pool(), &volume, SIZE)?;
+    if content
+        .as_deref()
+        .and_then(owner_of)
+        .is_some_and(|owner| owner.is_gone())
+    {
+        hypervisor.delete_volume(host.pool(), &volume)?;
+    }
+    Ok(())
+}
+
 /// Watches a claim that another holds.
 pub(super) struct Watch {
     last: Option<Vec<u8>>,
@@ -107,7 +123,9 @@ impl Watch {
         if self.last.as_ref() != Some(&content) {
             self.since = Instant::now();
         }
-        let dead = self.since.elapsed() >= STALE || owner_of(&content).is_some_and(|o| o.is_gone());
+        let empty = content.iter().all(|byte| *byte == 0);
+        let limit = if empty { EMPTY_STALE } else { STALE };
+        let dead = self.since.elapsed() >= limit || owner_of(&content).is_some_and(|o| o.is_gone());
         self.last = Some(content);
         if dead {
             log::info!(

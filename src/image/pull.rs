@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use super::claim::{Claim, Tried, Watch, try_claim};
+use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::digest::{Digests, Hasher};
 use super::head;
 use super::identity::{Identity, pin_of};
@@ -138,6 +138,7 @@ fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
     let hypervisor = host.connect()?;
     usable_pool(host, &*hypervisor)?;
     if let Some(base) = find_ready(&*hypervisor, host.pool(), identity)? {
+        claim::sweep(host, &*hypervisor, &identity.base_volume())?;
         return Ok(Prepared::Ready(base));
     }
     match try_claim(host, &hypervisor, &identity.base_volume())? {

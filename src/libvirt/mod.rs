@@ -5,6 +5,8 @@
 
 mod deadline;
 mod error;
+#[cfg(feature = "fault-injection")]
+mod faults;
 mod raw;
 mod real;
 

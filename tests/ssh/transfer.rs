@@ -321,7 +321,10 @@ fn assert_idle(name: &str) {
     std::thread::sleep(Duration::from_millis(200));
     let before = cpu_time(name);
     std::thread::sleep(Duration::from_secs(2));
-    let used = cpu_time(name).unwrap().checked_sub(before.unwrap()).unwrap();
+    let used = cpu_time(name)
+        .unwrap()
+        .checked_sub(before.unwrap())
+        .unwrap();
     assert!(used < Duration::from_millis(30), "{used:?} of CPU in 2 s");
 }
 

@@ -154,6 +154,12 @@ impl Connection {
     ) -> std::result::Result<T, Failure> {
         let started = Instant::now();
         let armed = self.watchdog.arm(limit);
+        #[cfg(feature = "fault-injection")]
+        let result = match super::faults::strike(rpc, &self.link) {
+            Some(raw) => Err(raw),
+            None => call().map_err(|error| numbers(&error)),
+        };
+        #[cfg(not(feature = "fault-injection"))]
         let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);
         drop(armed);

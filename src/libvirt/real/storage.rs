@@ -276,11 +276,7 @@ struct Upload<'a> {
 
 impl Upload<'_> {
     /// Like [`Connection::attempt`], without a log line for every block.
-    fn limited<T>(
-        &self,
-        rpc: &'static str,
-        call: impl FnOnce() -> super::VirtResult<T>,
-    ) -> Result<T> {
+    fn limited<T>(&self, call: impl FnOnce() -> super::VirtResult<T>) -> Result<T> {
         let limit = self.connection.limits.stream;
         let armed = self.connection.watchdog.arm(limit);
         let result = call().map_err(|error| numbers(&error));
@@ -288,7 +284,7 @@ impl Upload<'_> {
         drop(armed);
         result.map_err(|raw| {
             self.connection.error(&Failure {
-                rpc,
+                rpc: "virStreamSend",
                 about: self.about.clone(),
                 raw,
                 timed_out,
@@ -301,7 +297,7 @@ impl VolumeUpload for Upload<'_> {
     fn send(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let Some(stream) = &self.stream else { break };
-            let sent = self.limited("virStreamSend", || stream.send(data))?;
+            let sent = self.limited(|| stream.send(data))?;
             data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
         }
         Ok(())
@@ -309,7 +305,13 @@ impl VolumeUpload for Upload<'_> {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         match self.stream.take() {
-            Some(stream) => self.limited("virStreamFinish", || stream.finish()),
+            Some(stream) => {
+                let connection = self.connection;
+                let limit = connection.limits.stream;
+                connection
+                    .attempt("virStreamFinish", &self.about, limit, || stream.finish())
+                    .map_err(|failure| connection.error(&failure))
+            }
             None => Ok(()),
         }
     }
