@@ -107,7 +107,7 @@ fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<CloudInit> {
         Some(path) => {
             let data = read_part(path, "user-data")?;
             for warning in seed::check_user_data(&source(path), &data)?.warnings {
-                context.ui.warn(&format!("{}: {warning}", source(path)));
+                context.ui.warn(&warning);
             }
             data
         }
