@@ -41,12 +41,7 @@ use clap::Parser as _;
 pub fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Help and version on a closed pipe end quietly.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(error) => return ExitCode::from(output::command_line(&error)),
     };
     let ui = output::Ui::new(&cli.global);
     start_log(cli.global.verbose);

@@ -143,6 +143,18 @@ impl Ui {
     }
 }
 
+/// Prints what clap has to say (help, version, or what is wrong with the command line) and gives the exit code.
+pub fn command_line(said: &clap::Error) -> u8 {
+    match said.print() {
+        // Help that a full disk swallowed is no help; a reader that went away had enough of it.
+        Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
+            stderr_line(&format!("error: stdout can't be written\n  {error}"));
+            Class::Permanent.exit_code()
+        }
+        _ => u8::try_from(said.exit_code()).unwrap_or(2),
+    }
+}
+
 fn stderr_line(text: &str) {
     // Nothing can be done about a stderr that can't be written.
     let _ = writeln!(io::stderr().lock(), "{text}");
