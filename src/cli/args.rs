@@ -202,10 +202,18 @@ pub struct CheckArgs {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Check the file and report every error in it
+    #[command(after_help = "Examples:
+  egressctl config validate
+  egressctl config validate --config providers.yaml")]
     Validate,
     /// Print the provider with every default filled in
+    #[command(after_help = "Examples:
+  egressctl config view
+  egressctl config view --provider home -o json")]
     View,
     /// Print the file's JSON schema
+    #[command(after_help = "Examples:
+  egressctl config schema > providers.schema.json")]
     Schema,
     /// Print or write a commented starter file
     Init(InitArgs),
@@ -214,7 +222,8 @@ pub enum ConfigCommand {
 /// `egressctl config init`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  egressctl config init --host nas1=virt@nas1.home.lan:22 --bridge br0")]
+  egressctl config init --host nas1=virt@nas1.home.lan:22 --bridge br0
+  egressctl config init --host nas1=virt@nas1.home.lan --write providers.yaml")]
 pub struct InitArgs {
     /// Host as NAME=USER@ADDRESS[:PORT] (can be repeated)
     #[arg(long = "host", value_name = "HOST", required = true)]
@@ -230,7 +239,9 @@ pub struct InitArgs {
 /// `egressctl completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  egressctl completion bash > /etc/bash_completion.d/egressctl")]
+  egressctl completion bash > /etc/bash_completion.d/egressctl
+  egressctl completion zsh > /usr/local/share/zsh/site-functions/_egressctl
+  egressctl completion fish > ~/.config/fish/completions/egressctl.fish")]
 pub struct CompletionArgs {
     /// The shell
     #[arg(value_enum)]

@@ -50,7 +50,13 @@ pub struct GlobalArgs {
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub config: Option<PathBuf>,
     /// Provider entry to use; needed where the file has several
-    #[arg(long, global = true, value_name = "NAME", env = "EGRESSCTL_PROVIDER")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "EGRESSCTL_PROVIDER",
+        hide_env_values = true
+    )]
     pub provider: Option<String>,
     /// Output format
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table)]
@@ -96,12 +102,21 @@ pub enum Command {
     /// Delete instances with their volumes
     Delete(DeleteArgs),
     /// Work with base images
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  egressctl image pull debian-13"
+    )]
     Image(ImageCommand),
     /// Check every host and say what is wrong
     Check(CheckArgs),
     /// Work with the providers file
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  egressctl config init --host nas1=virt@nas1.home.lan --bridge br0
+  egressctl config validate"
+    )]
     Config(ConfigCommand),
     /// Print a shell's completion script
     Completion(CompletionArgs),
