@@ -10,6 +10,7 @@ pub mod cancel;
 pub mod check;
 pub mod cli;
 pub mod commands;
+pub mod complete;
 pub mod config;
 pub mod create;
 pub mod delete;
@@ -39,6 +40,9 @@ use clap::Parser as _;
 
 /// Runs the program: parses the command line, runs the command, prints its errors, gives the exit code.
 pub fn main() -> ExitCode {
+    if complete::answer() {
+        return ExitCode::SUCCESS;
+    }
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(output::command_line(&error)),

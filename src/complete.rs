@@ -1,0 +1,362 @@
+//! Completion by the shell: answers `COMPLETE=bash egressctl -- WORD…`, and prints the script that makes a shell ask.
+//!
+//! Names of hosts, images and machine types come from the configuration, names of instances from the hosts
+//! themselves. Whatever goes wrong is kept quiet: somebody is typing.
+
+mod instances;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Arg, Command};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Shells, Zsh};
+
+use crate::cli::{ShellArg, command};
+use crate::config::{Config, Provider, discover, load, process_env};
+
+/// The variable by which the scripts ask; its value names the shell.
+const VARIABLE: &str = "COMPLETE";
+/// What the scripts call, found on the PATH.
+const PROGRAM: &str = "egressctl";
+
+/// Answers the shell that asks for completions; false where this run is none of that.
+pub fn answer() -> bool {
+    let shell = std::env::var_os(VARIABLE).unwrap_or_default();
+    let known = ["bash", "zsh", "fish"];
+    // Any other value is somebody else's variable.
+    if Path::new(&shell)
+        .file_name()
+        .is_none_or(|name| !known.iter().any(|shell| name == *shell))
+    {
+        return false;
+    }
+    crate::libvirt::silence_library();
+    let words = Arc::new(Words::after_escape(std::env::args_os()));
+    let request = CompleteEnv::with_factory(|| with_candidates(command(), &words))
+        .var(VARIABLE)
+        .bin(PROGRAM)
+        .completer(PROGRAM)
+        .shells(Shells(&[&SplittingBash, &Zsh, &Fish]));
+    let directory = std::env::current_dir().ok();
+    if let Err(error) = request.try_complete(std::env::args_os(), directory.as_deref()) {
+        log::debug!("completion: {error}");
+    }
+    true
+}
+
+/// The script that makes a shell ask; it finds egressctl on the PATH.
+pub fn script(shell: ShellArg) -> String {
+    let completer: &dyn EnvCompleter = match shell {
+        ShellArg::Bash => &SplittingBash,
+        ShellArg::Zsh => &Zsh,
+        ShellArg::Fish => &Fish,
+    };
+    let mut script = Vec::new();
+    // Writing to memory doesn't fail.
+    let _ = completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script);
+    String::from_utf8_lossy(&script).trim().to_owned() + "\n"
+}
+
+/// bash splits words at `=` and wants only the last piece back; clap wants `--zone=nas1` whole.
+struct SplittingBash;
+
+impl EnvCompleter for SplittingBash {
+    fn name(&self) -> &'static str {
+        Bash.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        Bash.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut script = Vec::new();
+        Bash.write_registration(var, name, bin, completer, &mut script)?;
+        // After `--wait=` the word to complete is empty, and `=` would be lost under it.
+        let script = String::from_utf8_lossy(&script).replace(
+            "-ge 4 ]]; then\n        words[COMP_CWORD]",
+            "-ge 4 && \"${words[COMP_CWORD]}\" != \"=\" ]]; then\n        words[COMP_CWORD]",
+        );
+        buf.write_all(script.as_bytes())
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let index = variable("_CLAP_COMPLETE_INDEX").and_then(|index| index.parse().ok());
+        let (args, index, prefix) = join_at_equals(args, index.unwrap_or_default());
+        let separator = variable("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
+        let mut values: Vec<String> = complete(cmd, args, index, current_dir)?
+            .iter()
+            .map(|candidate| candidate.get_value().to_string_lossy().into_owned())
+            .map(|value| value.strip_prefix(&prefix).unwrap_or(&value).to_owned())
+            .collect();
+        // Where a value is due, all the options that could stand here too are noise.
+        if values.iter().any(|value| !value.starts_with('-')) {
+            values.retain(|value| !value.starts_with('-'));
+        }
+        buf.write_all(values.join(&separator).as_bytes())
+    }
+}
+
+/// Puts `--zone`, `=`, `nas` together again; also gives the new index of the word to complete, and what of that word
+/// the shell has put aside.
+fn join_at_equals(args: Vec<OsString>, index: usize) -> (Vec<OsString>, usize, String) {
+    let mut joined: Vec<OsString> = Vec::new();
+    let (mut new_index, mut prefix) = (index, String::new());
+    let mut after_equals = false;
+    for (place, word) in args.into_iter().enumerate() {
+        let option = joined
+            .last()
+            .is_some_and(|last| last.to_string_lossy().starts_with("--"));
+        let glue = after_equals || (word == "=" && option);
+        after_equals = word == "=" && glue;
+        match joined.last_mut().filter(|_| glue) {
+            Some(last) => {
+                if place == index {
+                    let aside = if word == "=" { "=" } else { "" };
+                    prefix = format!("{}{aside}", last.to_string_lossy());
+                }
+                last.push(word);
+            }
+            None => joined.push(word),
+        }
+        if place == index {
+            new_index = joined.len() - 1;
+        }
+    }
+    (joined, new_index, prefix)
+}
+
+/// What an argument's value is, for completion.
+#[derive(Clone, Copy)]
+enum Values {
+    Providers,
+    Hosts,
+    Images,
+    MachineTypes,
+    Instances,
+    Waits,
+}
+
+impl Values {
+    /// By the argument's name, which is the same in all subcommands.
+    fn of(arg: &Arg) -> Option<Self> {
+        let instance = arg.is_positional()
+            && arg
+                .get_value_names()
+                .is_some_and(|names| names.iter().any(|name| name == "NAME"));
+        match arg.get_id().as_str() {
+            "provider" => Some(Values::Providers),
+            "zone" => Some(Values::Hosts),
+            "image" => Some(Values::Images),
+            "machine_type" => Some(Values::MachineTypes),
+            "wait" => Some(Values::Waits),
+            _ => instance.then_some(Values::Instances),
+        }
+    }
+
+    fn candidates(self, words: &Words, current: &str) -> Vec<(String, Option<String>)> {
+        let from_providers = |names: fn(&Provider) -> Vec<String>| {
+            let names = words.providers().iter().flat_map(names).collect::<Vec<_>>();
+            names.into_iter().map(|name| (name, None)).collect()
+        };
+        match self {
+            Values::Providers => words
+                .config()
+                .map(|config| config.providers)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|provider| (provider.name, None))
+                .collect(),
+            Values::Hosts => {
+                from_providers(|provider| provider.hosts.iter().map(|h| h.name.clone()).collect())
+            }
+            Values::Images => {
+                from_providers(|provider| provider.images.iter().map(|i| i.key.clone()).collect())
+            }
+            Values::MachineTypes => from_providers(|provider| {
+                let types = provider.machine_types.iter();
+                types.map(|machine| machine.key.clone()).collect()
+            }),
+            Values::Instances => instances::candidates(words, current),
+            Values::Waits => ["ip", "agent", "cloud-init", "port:"]
+                .map(|what| (what.to_owned(), None))
+                .into(),
+        }
+    }
+}
+
+/// The command tree with our candidates wherever an argument's values are known.
+fn with_candidates(command: Command, words: &Arc<Words>) -> Command {
+    let add = |arg: Arg| match Values::of(&arg) {
+        None => arg,
+        Some(values) => {
+            let words = Arc::clone(words);
+            arg.add(ArgValueCompleter::new(move |current: &OsStr| {
+                let current = current.to_string_lossy();
+                let mut found = values.candidates(&words, &current);
+                found.retain(|(value, _)| value.starts_with(&*current));
+                found.into_iter().map(candidate).collect()
+            }))
+        }
+    };
+    command
+        .mut_args(add)
+        .mut_subcommands(|subcommand| with_candidates(subcommand, words))
+}
+
+fn candidate((value, help): (String, Option<String>)) -> CompletionCandidate {
+    CompletionCandidate::new(value).help(help.map(Into::into))
+}
+
+/// The command line so far, of which only a few options matter here.
+struct Words(Vec<String>);
+
+impl Words {
+    /// The words after `--`, as the scripts pass them on; bash's are split at `=`.
+    fn after_escape(args: impl Iterator<Item = OsString>) -> Self {
+        let words = args.skip_while(|word| word != "--").skip(1).collect();
+        let (joined, ..) = join_at_equals(words, 0);
+        Words(
+            joined
+                .into_iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+        )
+    }
+
+    /// The value of a long option, the last one given.
+    fn value_of(&self, option: &str) -> Option<&str> {
+        let mut found = None;
+        for (place, word) in self.0.iter().enumerate() {
+            match word.strip_prefix(option) {
+                Some("") => found = self.0.get(place + 1).map(String::as_str).or(found),
+                Some(rest) => found = rest.strip_prefix('=').or(found),
+                None => {}
+            }
+        }
+        found.filter(|value| !value.is_empty())
+    }
+
+    fn config_path(&self) -> Option<PathBuf> {
+        // The shell hands its words over before it expands them.
+        let named = self.value_of("--config").map(|path| {
+            let home = process_env("HOME");
+            match (path.strip_prefix("~/"), home) {
+                (Some(rest), Some(home)) => Path::new(&home).join(rest),
+                _ => PathBuf::from(path),
+            }
+        });
+        discover(named.as_deref(), &process_env).ok()
+    }
+
+    fn config(&self) -> Option<Config> {
+        load(&self.config_path()?, &process_env).ok()
+    }
+
+    /// The provider meant; all of them where that is still open.
+    fn providers(&self) -> Vec<Provider> {
+        let Some(config) = self.config() else {
+            return Vec::new();
+        };
+        let variable = process_env("EGRESSCTL_PROVIDER");
+        let variable = variable.as_ref().map(|name| name.to_string_lossy());
+        let named = self.value_of("--provider").or(variable.as_deref());
+        match (config.provider(named), named) {
+            (Ok(provider), _) => vec![provider.clone()],
+            (Err(_), None) => config.providers,
+            (Err(_), Some(_)) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn os(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn what_bash_split_is_joined_again() {
+        // Words, index; joined words, index, prefix.
+        type Case<'a> = (&'a [&'a str], usize, &'a [&'a str], usize, &'a str);
+        let table: &[Case<'_>] = &[
+            (&["e", "list", "--zo"], 2, &["e", "list", "--zo"], 2, ""),
+            (
+                &["e", "--zone", "=", "na"],
+                3,
+                &["e", "--zone=na"],
+                1,
+                "--zone=",
+            ),
+            (&["e", "--wait", "="], 2, &["e", "--wait="], 1, "--wait="),
+            (
+                &["e", "--zone", "=", "a", "get", ""],
+                5,
+                &["e", "--zone=a", "get", ""],
+                3,
+                "",
+            ),
+            (
+                &["e", "--label", "=", "a", "=", "b"],
+                5,
+                &["e", "--label=a=b"],
+                1,
+                "--label=a=",
+            ),
+            (&["e", "get", "=", "x"], 3, &["e", "get", "=", "x"], 3, ""),
+        ];
+        for (words, index, joined, new_index, prefix) in table {
+            let found = join_at_equals(os(words), *index);
+            assert_eq!(
+                found,
+                (os(joined), *new_index, (*prefix).to_owned()),
+                "{words:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn options_are_found_among_the_words() {
+        let words = |words: &[&str]| Words::after_escape(os(words).into_iter());
+        let split = words(&["egressctl", "--", "egressctl", "--config", "=", "/a", "get"]);
+        assert_eq!(split.value_of("--config"), Some("/a"));
+        let last = words(&["x", "--", "x", "--zone", "a", "--zone=b"]);
+        assert_eq!(last.value_of("--zone"), Some("b"));
+        assert_eq!(last.value_of("--zon"), None);
+        assert_eq!(words(&["x", "--", "x", "--zone="]).value_of("--zone"), None);
+        assert_eq!(words(&["x", "--zone", "a"]).value_of("--zone"), None);
+    }
+
+    #[test]
+    fn scripts_call_the_program_by_its_name_alone() {
+        for shell in [ShellArg::Bash, ShellArg::Zsh, ShellArg::Fish] {
+            let script = script(shell);
+            assert!(
+                script.contains("egressctl\" --") || script.contains("egressctl --"),
+                "{script}"
+            );
+            assert!(!script.contains("target"), "{script}");
+        }
+        assert!(script(ShellArg::Bash).contains("!= \"=\" ]]"));
+    }
+}
