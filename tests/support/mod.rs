@@ -1,0 +1,55 @@
+//! Runs the real binary in an environment that has nothing of this machine's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A temporary home and what egressctl runs in there.
+pub(crate) struct Sandbox {
+    home: PathBuf,
+}
+
+impl Sandbox {
+    /// An empty home.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("home-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        Sandbox { home }
+    }
+
+    /// The home, which is also the working directory.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Puts a file into the home.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.home.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// egressctl with these arguments, its environment cleared.
+    pub(crate) fn egressctl(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_egressctl"));
+        command
+            .args(args)
+            .env_clear()
+            .env("HOME", &self.home)
+            .env("COLUMNS", "80")
+            .env("NO_COLOR", "1")
+            .current_dir(&self.home)
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+}
