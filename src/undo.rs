@@ -1,6 +1,6 @@
 //! What this run made on a host, so that a failure or an interruption can take it back.
 
-use crate::error::{Error, Result};
+use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 
@@ -25,7 +25,7 @@ impl Undo {
         Self::default()
     }
 
-    /// Notes a thing right after it was made.
+    /// Notes a thing right after it was made; or before, where a call without an answer may have made it.
     pub fn made(&mut self, thing: Made) {
         self.made.push(thing);
     }
@@ -79,8 +79,14 @@ fn take_back_one(hypervisor: &dyn Hypervisor, pool: &str, made: &Made) -> Result
     match made {
         Made::Volume(name) => hypervisor.delete_volume(pool, name).map(drop),
         Made::Domain(domain) => {
-            hypervisor.destroy_domain(domain)?;
-            hypervisor.undefine_domain(domain, NvramPolicy::Remove)
+            let taken = hypervisor
+                .destroy_domain(domain)
+                .and_then(|()| hypervisor.undefine_domain(domain, NvramPolicy::Remove));
+            match taken {
+                // Never defined, or gone already.
+                Err(error) if error.class() == Class::NotFound => Ok(()),
+                taken => taken,
+            }
         }
     }
 }

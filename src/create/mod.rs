@@ -150,10 +150,14 @@ fn make(
         )
         .to_xml()?;
     host.cancels().work.check()?;
+    // Noted first: a daemon whose answer never came may have defined it all the same.
+    undo.made(Made::Domain(DomainRef {
+        name: spec.name.to_string(),
+        uuid: identity.uuid.to_string(),
+    }));
     let domain = hypervisor
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
-    undo.made(Made::Domain(domain.clone()));
     start(hypervisor, &domain)?;
     ensure_running(hypervisor, &domain)?;
     Ok(Outcome::Made(domain))
