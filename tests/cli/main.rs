@@ -1,0 +1,333 @@
+//! The binary's wiring: whole standard output, standard error and exit status of what needs no host.
+//!
+//! `BLESS=1 cargo test --test cli` rewrites tests/cli/expected; read the difference before committing it.
+
+mod documents;
+mod pipes;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use support::Sandbox;
+
+/// Nothing answers at 192.0.2.1 (RFC 5737): a command that dialled it would take 10 s.
+const REMOTE: &str = "\
+providers:
+- name: home
+  type: kvm
+  kvm:
+    sshKeyFile: key
+    knownHostsFile: known_hosts
+    images:
+      debian-12: {url: 'https://192.0.2.1/12.qcow2'}
+      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: nas1, address: 192.0.2.1, user: virt, bridge: br0}
+    - {name: nas2, address: 192.0.2.1, user: virt, bridge: br0}
+";
+
+/// Two machines without libvirt, as far as their sockets go.
+const LOCAL: &str = "\
+providers:
+- name: here
+  type: kvm
+  kvm:
+    images:
+      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: one, local: true, socket: /nonexistent/libvirt-sock, bridge: br0}
+    - {name: two, local: true, socket: /nonexistent/libvirt-sock, bridge: br0}
+";
+
+const BROKEN: &str = "\
+providers:
+- name: home
+  type: kvm
+  kvm:
+    sshKeyFile: key
+    knwonHostsFile: known_hosts
+    machineTypes: {}
+";
+
+/// A case's name, the providers file it has, and the command line, whose words are split at blanks.
+type Case = (&'static str, &'static str, &'static str);
+
+const CASES: &[Case] = &[
+    ("no-arguments", "", ""),
+    ("no-config", "none", "list"),
+    ("no-config-json", "none", "list -o json"),
+    (
+        "config-that-is-named-is-missing",
+        "remote",
+        "list --config nowhere.yaml",
+    ),
+    ("config-broken", "broken", "list"),
+    ("config-broken-json", "broken", "list -o json"),
+    ("unknown-subcommand", "remote", "crate"),
+    ("unknown-option", "remote", "list --zonee nas1"),
+    ("missing-argument", "remote", "get"),
+    ("unknown-format", "remote", "list -o xml"),
+    ("bad-name", "remote", "get Web_1"),
+    (
+        "bad-name-for-create",
+        "remote",
+        "create --zone nas1 --image debian-13 --name base-web",
+    ),
+    ("bad-name-among-good-ones", "remote", "delete web1 a/b"),
+    (
+        "id-and-zone-disagree",
+        "remote",
+        "get hosts/nas1/domains/web1 --zone nas2",
+    ),
+    (
+        "delete-on-a-host-that-is-gone",
+        "remote",
+        "delete hosts/gone/domains/web1",
+    ),
+    (
+        "get-on-a-host-that-is-gone",
+        "remote",
+        "get hosts/gone/domains/web1",
+    ),
+    (
+        "unknown-zone",
+        "remote",
+        "create --zone nas3 --image debian-13",
+    ),
+    (
+        "unknown-zone-json",
+        "remote",
+        "create --zone nas3 --image debian-13 -o json",
+    ),
+    ("unknown-zone-to-list", "remote", "list --zone moon"),
+    (
+        "unknown-zone-to-pull",
+        "remote",
+        "image pull debian-13 --zone moon",
+    ),
+    ("unknown-zone-to-check", "remote", "check --zone moon"),
+    ("zone-left-open", "remote", "create --image debian-13"),
+    (
+        "unknown-image",
+        "remote",
+        "create --zone nas1 --image debain-13",
+    ),
+    (
+        "unknown-image-to-pull",
+        "remote",
+        "image pull ftp://192.0.2.1/a.qcow2",
+    ),
+    ("image-left-open", "remote", "create --zone nas1"),
+    (
+        "unknown-machine-type",
+        "remote",
+        "create --zone nas1 --image debian-13 --machine-type huge",
+    ),
+    ("unknown-provider", "remote", "list --provider away"),
+    ("bad-label", "remote", "create --label team"),
+    ("bad-ttl", "remote", "create --ttl soon"),
+    ("bad-wait", "remote", "create --wait=port:0"),
+    ("bad-disk-size", "remote", "create --disk-size 0"),
+    ("bad-selector", "remote", "list --selector =x"),
+    (
+        "user-data-missing",
+        "remote",
+        "create --zone nas1 --image debian-13 --user-data nowhere.yaml",
+    ),
+    (
+        "user-data-without-header",
+        "remote",
+        "create --zone nas1 --image debian-13 --user-data headless.yaml",
+    ),
+    (
+        "user-data-with-a-duplicate-key",
+        "remote",
+        "create --zone nas1 --image debian-13 --user-data twice.yaml",
+    ),
+    (
+        "user-data-with-a-syntax-error",
+        "remote",
+        "create --zone nas1 --image debian-13 --user-data tab.yaml",
+    ),
+    (
+        "network-config-wrapped",
+        "remote",
+        "create --zone nas1 --image debian-13 --network-config wrapped.yaml",
+    ),
+    ("list-without-libvirt", "local", "list"),
+    ("list-without-libvirt-json", "local", "list -o json"),
+    ("get-without-libvirt", "local", "get web1"),
+    (
+        "create-without-libvirt",
+        "local",
+        "create --zone one --name web1 --uid u1",
+    ),
+    (
+        "dry-run-without-libvirt",
+        "local",
+        "create --zone one --name web1 --dry-run",
+    ),
+    ("check-without-libvirt", "local", "check"),
+    ("config-validate", "remote", "config validate"),
+    (
+        "config-validate-unknown-provider",
+        "remote",
+        "config validate --provider away",
+    ),
+    ("config-view", "remote", "config view"),
+    ("config-view-json", "remote", "config view -o json"),
+    (
+        "config-init",
+        "none",
+        "config init --host nas1=virt@nas1.home.lan:22 --bridge br0",
+    ),
+    ("config-init-bad-host", "none", "config init --host nas1"),
+    (
+        "config-init-over-a-file",
+        "remote",
+        "config init --host a=b@c --write providers.yaml",
+    ),
+];
+
+fn sandbox(config: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    let text = match config {
+        "remote" => REMOTE,
+        "local" => LOCAL,
+        "broken" => BROKEN,
+        _ => "",
+    };
+    if !text.is_empty() {
+        sandbox.write("providers.yaml", text);
+    }
+    sandbox.write("headless.yaml", "packages: [squid]\n");
+    sandbox.write(
+        "twice.yaml",
+        "#cloud-config\npackages: [a]\npackages: [b]\n",
+    );
+    sandbox.write("tab.yaml", "#cloud-config\nusers:\n\t- name: secret\n");
+    sandbox.write("wrapped.yaml", "network:\n  version: 2\n");
+    sandbox
+}
+
+/// Standard output, standard error and exit status in one text; paths of this machine are `$HOME`.
+fn transcript(sandbox: &Sandbox, output: &Output) -> String {
+    let text = |bytes: &[u8]| {
+        let home = sandbox.home().to_str().unwrap();
+        String::from_utf8_lossy(bytes).replace(home, "$HOME")
+    };
+    let code = output.status.code();
+    format!(
+        "{}---\n{}--- {}\n",
+        text(&output.stdout),
+        text(&output.stderr),
+        code.map_or("killed".to_owned(), |code| code.to_string())
+    )
+}
+
+fn expected(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cli/expected")
+        .join(name)
+}
+
+/// Runs one case; what differs, if anything.
+fn check(&(name, config, line): &Case) -> Option<String> {
+    let sandbox = sandbox(config);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut command = sandbox.egressctl(&words);
+    if sandbox.home().join("providers.yaml").exists() {
+        command.env("EGRESSCTL_CONFIG", "providers.yaml");
+    }
+    let began = Instant::now();
+    let output = command.output().unwrap();
+    let took = began.elapsed();
+    let actual = format!("$ egressctl {line}\n{}", transcript(&sandbox, &output));
+    let file = expected(name);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &actual).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&file).unwrap_or_default();
+    let mut fault = String::new();
+    if actual != wanted {
+        let _ = write!(fault, "{name}\n--- expected\n{wanted}--- actual\n{actual}");
+    }
+    if took > Duration::from_secs(3) {
+        let _ = write!(fault, "{name}: took {took:?}: was a host dialled?");
+    }
+    (!fault.is_empty()).then_some(fault)
+}
+
+#[test]
+fn commands_that_need_no_host_say_exactly_this() {
+    let faults: Vec<String> = CASES.iter().filter_map(check).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let names: BTreeSet<&str> = CASES.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(names.len(), CASES.len(), "a name stands twice");
+    let forgotten: Vec<_> = std::fs::read_dir(expected(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|file| !names.contains(&file.as_str()))
+        .collect();
+    assert!(
+        forgotten.is_empty(),
+        "files that belong to no case: {forgotten:?}"
+    );
+}
+
+#[test]
+fn a_starter_file_is_written_once_and_is_valid() {
+    let sandbox = sandbox("none");
+    let init = [
+        "config",
+        "init",
+        "--host",
+        "nas1=virt@nas1",
+        "--write",
+        "new.yaml",
+    ];
+    let output = sandbox.egressctl(&init).output().unwrap();
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
+    let validate = ["config", "validate", "--config", "new.yaml"];
+    let output = sandbox.egressctl(&validate).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let again = sandbox.egressctl(&init).output().unwrap();
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+}
+
+#[test]
+fn content_of_user_data_is_never_shown() {
+    let sandbox = sandbox("remote");
+    for verbosity in ["-q", "-v", "-vv"] {
+        let args = [
+            "create",
+            "--zone",
+            "nas1",
+            "--image",
+            "debian-13",
+            "--user-data",
+            "tab.yaml",
+            verbosity,
+        ];
+        let output = sandbox
+            .egressctl(&args)
+            .env("EGRESSCTL_CONFIG", "providers.yaml")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = transcript(&sandbox, &output);
+        assert!(!said.contains("secret"), "{said}");
+    }
+}
