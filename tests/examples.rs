@@ -1,0 +1,208 @@
+//! Everything in examples/ is what it says it is: parsed by the tool it is for.
+// Tests that are skipped say so.
+#![allow(clippy::print_stderr)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use egressctl::config;
+use egressctl::seed;
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples")
+        .join(folder);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} is empty", folder.display());
+    files
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Every folder has a test here: a new one without is noticed.
+#[test]
+fn no_folder_is_forgotten() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut folders: Vec<String> = std::fs::read_dir(examples)
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders, ["cloud-init", "cron", "providers", "systemd"]);
+}
+
+#[test]
+fn providers_files_load() {
+    let env = |name: &str| match name {
+        "HOME" => Some(OsString::from("/home/virt")),
+        // systemd sets it for a unit with LoadCredential=.
+        "CREDENTIALS_DIRECTORY" => Some(OsString::from("/run/credentials/egressctl-gc.service")),
+        _ => None,
+    };
+    for file in files("providers") {
+        let config = config::parse(&read(&file), &file, &env);
+        assert!(
+            config.is_ok(),
+            "{}: {}",
+            file.display(),
+            config.unwrap_err()
+        );
+    }
+}
+
+#[test]
+fn cloud_init_files_pass_without_a_warning() {
+    for file in files("cloud-init") {
+        let name = file.display().to_string();
+        let checked = seed::check_user_data(&name, read(&file).as_bytes()).unwrap();
+        assert!(
+            checked.warnings.is_empty(),
+            "{name}: {:?}",
+            checked.warnings
+        );
+    }
+}
+
+/// Whether `program` accepts these arguments; `None` where it isn't installed.
+fn accepts(program: &str, args: &[&str]) -> Option<Result<(), String>> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Some(if output.status.success() {
+        Ok(())
+    } else {
+        Err(said)
+    })
+}
+
+#[test]
+fn shell_scripts_parse() {
+    let scripts = files("")
+        .into_iter()
+        .filter(|file| read(file).starts_with("#!"));
+    let mut count = 0;
+    for script in scripts {
+        let path = script.to_str().unwrap();
+        accepts("bash", &["-n", path])
+            .expect("bash is needed")
+            .unwrap();
+        match accepts("shellcheck", &[path]) {
+            Some(result) => result.unwrap(),
+            None => eprintln!("SKIPPED: there is no shellcheck for {path}"),
+        }
+        count += 1;
+    }
+    assert!(count >= 2);
+}
+
+/// A stand-in for egressctl that notes how it is called; the first create asks to be tried again.
+const STAND_IN: &str = r#"#!/bin/sh
+echo "$*" >> "$HOME/calls"
+case $1 in
+  create) [ -e "$HOME/tried" ] || { touch "$HOME/tried"; exit "$FIRST"; }; echo web1 ;;
+  get) echo '{"items": [{"ip": "2001:db8::1"}]}' ;;
+  list) echo web9 ;;
+esac
+"#;
+
+/// Runs the CI job with the stand-in; its exit code, what it printed, and the first words of the calls.
+fn run_pipeline(first: &str) -> (Option<i32>, String, Vec<String>) {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pipeline-{first}"));
+    let _ = std::fs::remove_dir_all(&home);
+    std::fs::create_dir_all(home.join("bin")).unwrap();
+    let program = home.join("bin/egressctl");
+    std::fs::write(&program, STAND_IN).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, executable).unwrap();
+    // The pause before the next try is skipped.
+    std::os::unix::fs::symlink("/bin/true", home.join("bin/sleep")).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/ci-pipeline.sh");
+    let output = Command::new("bash")
+        .arg(script)
+        .args(["sh", "-c", "echo through $https_proxy; exit 3"])
+        .env_clear()
+        .env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()))
+        .env("HOME", &home)
+        .env("FIRST", first)
+        .env("CI_JOB_ID", "77")
+        .output()
+        .unwrap();
+    let calls = read(&home.join("calls"));
+    let calls = calls
+        .lines()
+        .map(|line| line.split(" --").next().unwrap().to_owned())
+        .collect();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), printed, calls)
+}
+
+#[test]
+fn the_ci_job_retries_keeps_its_commands_exit_code_and_cleans_up() {
+    let (code, printed, calls) = run_pipeline("4");
+    assert_eq!(printed, "through http://[2001:db8::1]:3128\n");
+    assert_eq!(code, Some(3));
+    let expected = ["create", "create", "get web1 -o json", "delete web1"];
+    assert_eq!(calls, expected);
+    // What won't get better isn't tried again; what may have been made is looked for by its label.
+    let (code, printed, calls) = run_pipeline("1");
+    assert_eq!((code, printed.as_str()), (Some(1), ""));
+    assert_eq!(calls, ["create", "list", "delete web9"]);
+}
+
+/// systemd's own check, of a copy that needs neither egressctl nor its man page to be installed.
+#[test]
+fn systemd_units_are_accepted() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("units");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut paths = vec!["verify".to_owned()];
+    for unit in files("systemd") {
+        let copy = directory.join(unit.file_name().unwrap());
+        let text = read(&unit)
+            .replace("/usr/bin/egressctl ", "/bin/true ")
+            .replace("Documentation=man:", "Documentation=https://example.net/");
+        std::fs::write(&copy, text).unwrap();
+        paths.push(copy.to_str().unwrap().to_owned());
+    }
+    let args: Vec<&str> = paths.iter().map(String::as_str).collect();
+    match accepts("systemd-analyze", &args) {
+        Some(result) => result.unwrap(),
+        None => eprintln!("SKIPPED: there is no systemd-analyze"),
+    }
+}
+
+#[test]
+fn cron_lines_have_five_times_a_user_and_a_command() {
+    for file in files("cron") {
+        let text = read(&file);
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#') && !line.contains("=/"))
+            .filter(|line| line.split_whitespace().count() > 1)
+            .collect();
+        assert!(!lines.is_empty());
+        for line in lines {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_time = |field: &&str| {
+                field
+                    .chars()
+                    .all(|c| c.is_ascii_digit() || "*/,-".contains(c))
+            };
+            assert!(fields[..5].iter().all(is_time), "{line}");
+            assert_eq!(fields[5], "egressctl", "the user: {line}");
+            // cron takes an unescaped % for the end of the line.
+            assert!(!line.contains('%'), "{line}");
+        }
+        // cron ignores a last line without an end.
+        assert!(text.ends_with('\n'));
+    }
+}
