@@ -1,6 +1,6 @@
 //! The command line, as clap types. No I/O and no decisions: those are the commands'.
-// These comments are the help texts: backticks would be printed.
-#![allow(clippy::doc_markdown)]
+// These comments are the help texts: backticks and escapes would be printed.
+#![allow(clippy::doc_markdown, rustdoc::broken_intra_doc_links)]
 
 mod args;
 
