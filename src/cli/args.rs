@@ -19,6 +19,9 @@ pub struct CreateArgs {
     /// left out where there is only one
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// When the image's server is asked
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = PullArg::Missing)]
+    pub pull: PullArg,
     /// Machine type [default: the configuration's first]
     #[arg(long, value_name = "TYPE")]
     pub machine_type: Option<String>,
@@ -94,6 +97,17 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
         return Err("a value has at most 255 bytes and no control characters".to_owned());
     }
     Ok((key.to_owned(), value.to_owned()))
+}
+
+/// When an image's server is asked for it. A pinned image that is ready is never asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PullArg {
+    /// Always: a newer image behind the same URL is pulled
+    Always,
+    /// If no image of that URL is ready on the host
+    Missing,
+    /// Never: use what is ready, else fail
+    Never,
 }
 
 /// Whose instances are meant.
@@ -185,6 +199,9 @@ pub struct PullArgs {
     /// Only to this host (can be repeated) [default: all]
     #[arg(long, value_name = "HOST")]
     pub zone: Vec<String>,
+    /// When the image's server is asked
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = PullArg::Always)]
+    pub pull: PullArg,
 }
 
 /// `egressctl check`.

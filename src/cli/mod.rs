@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
-    InitArgs, ListArgs, ManagerArg, PullArgs, ShellArg, WaitArg,
+    InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
 };
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH

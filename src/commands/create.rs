@@ -91,6 +91,7 @@ fn resolve(args: &CreateArgs, context: &Context<'_>, zone: &Host) -> Result<Crea
         uid,
         uid_is_given: args.uid.is_some(),
         image,
+        pull: args.pull.into(),
         machine: machine.clone(),
         disk_bytes: gib << 30,
         disk_is_given: args.disk_size.is_some(),

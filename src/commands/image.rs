@@ -21,6 +21,7 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         image: &image,
         disk_limit: None,
         extra_room: 0,
+        policy: args.pull.into(),
     };
     let results = pull(&request, &hosts, &bars, &context.cancels.work);
     let mut document = Document {

@@ -13,11 +13,12 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cli::{Cli, Command, GlobalArgs, ManagerArg};
+use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg};
 use crate::config::{Config, Provider, discover, load, process_env};
 use crate::error::{Class, Error, Result};
 use crate::find::Managers;
 use crate::host::{Cancels, HostSession, SharedPrompt};
+use crate::image::policy::PullPolicy;
 use crate::output::{Ui, passphrase};
 use crate::xml::metadata::Manager;
 
@@ -93,6 +94,16 @@ impl From<ManagerArg> for Managers {
             ManagerArg::Kvm => Managers::only(Manager::Kvm),
             ManagerArg::Kvm2 => Managers::only(Manager::Kvm2),
             ManagerArg::All => Managers::all(),
+        }
+    }
+}
+
+impl From<PullArg> for PullPolicy {
+    fn from(arg: PullArg) -> Self {
+        match arg {
+            PullArg::Always => PullPolicy::Always,
+            PullArg::Missing => PullPolicy::Missing,
+            PullArg::Never => PullPolicy::Never,
         }
     }
 }

@@ -71,6 +71,7 @@ fn pull_base(
         image: &spec.image,
         disk_limit: spec.disk_is_given.then_some(spec.disk_bytes),
         extra_room: OVERLAY_ROOM,
+        policy: spec.pull,
     };
     let pulled = pull(&request, &[host], observer, &host.cancels().work);
     let missing = || {

@@ -4,8 +4,9 @@ use super::spec::{CreateSpec, OVERLAY_ROOM};
 use crate::error::{Error, Reason, Result};
 use crate::facts::{self, Emulator};
 use crate::host::HostSession;
-use crate::image::identity::{Identity, pin_of};
-use crate::image::ready::{BaseImage, find_ready};
+use crate::image::identity::pin_of;
+use crate::image::policy::{PullPolicy, not_kept};
+use crate::image::ready::{BaseImage, find_kept};
 use crate::image::store::{ensure_room, usable_pool};
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
@@ -40,7 +41,7 @@ pub fn preflight(
     std::thread::scope(|scope| {
         let existing = scope.spawn(|| hypervisor.find_domain(spec.name.as_str()));
         let pool = scope.spawn(|| usable_pool(host, hypervisor));
-        let ready = scope.spawn(|| pinned_ready(host, hypervisor, spec));
+        let ready = scope.spawn(|| kept(host, hypervisor, spec));
         let emulator = scope.spawn(|| {
             let emulator = facts::emulator(hypervisor, spec.virt_type)?;
             facts::ensure_firmware(&emulator, spec.image.firmware)?;
@@ -62,6 +63,9 @@ pub fn preflight(
             join(memory)?;
             ensure_room(host, &pool, OVERLAY_ROOM)?;
             let ready = join(ready)?;
+            if ready.is_none() && spec.pull == PullPolicy::Never {
+                return Err(not_kept(&spec.image));
+            }
             let warnings = if emulator.fell_back {
                 vec![crate::check::fell_back().message().to_owned()]
             } else {
@@ -81,24 +85,21 @@ pub fn preflight(
     })
 }
 
-/// A pinned image needs no question to its server.
-fn pinned_ready(
+/// The image, where it is ready and its server needs no question: a pinned one's never does.
+fn kept(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     spec: &CreateSpec,
 ) -> Result<Option<BaseImage>> {
-    match pin_of(&spec.image) {
-        Some(pin) => {
-            let identity = Identity::pinned(&spec.image, pin);
-            // A pool that isn't there has an error of its own.
-            let pool = hypervisor.find_pool(host.pool())?;
-            if pool.is_none_or(|pool| !pool.active) {
-                return Ok(None);
-            }
-            find_ready(hypervisor, host.pool(), &identity)
-        }
-        None => Ok(None),
+    if pin_of(&spec.image).is_none() && spec.pull == PullPolicy::Always {
+        return Ok(None);
     }
+    // A pool that isn't there has an error of its own.
+    let pool = hypervisor.find_pool(host.pool())?;
+    if pool.is_none_or(|pool| !pool.active) {
+        return Ok(None);
+    }
+    find_kept(hypervisor, host.pool(), &spec.image)
 }
 
 fn join<T>(handle: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

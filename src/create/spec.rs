@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::config::{Image, MachineType, Nic, VirtType};
 use crate::image::digest::sha256_hex;
+use crate::image::policy::PullPolicy;
 use crate::image::ready::BaseImage;
 use crate::name::InstanceName;
 use crate::owner::Owner;
@@ -29,6 +30,8 @@ pub struct CreateSpec {
     pub uid_is_given: bool,
     /// The image.
     pub image: Image,
+    /// When the image's server is asked.
+    pub pull: PullPolicy,
     /// CPUs and memory.
     pub machine: MachineType,
     /// The disk's size in bytes.

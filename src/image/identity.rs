@@ -41,6 +41,8 @@ pub struct Identity {
     pub key: String,
     /// The content's id.
     pub id: String,
+    /// The URL's id.
+    pub source: String,
     /// The disk format.
     pub format: ImageFormat,
     /// The digest the published bytes must have.
@@ -54,6 +56,7 @@ impl Identity {
         Identity {
             key: image.key.clone(),
             id,
+            source: source_of(image),
             format: image.format,
             pin: Some(pin),
         }
@@ -72,6 +75,7 @@ impl Identity {
         Identity {
             key: image.key.clone(),
             id,
+            source: source_of(image),
             format: image.format,
             pin: None,
         }
@@ -101,6 +105,23 @@ impl Identity {
         };
         published.as_ref() == Some(&pin.hex)
     }
+}
+
+/// The id of an image's URL: tells the generations of one image from other images' of the same key, without writing
+/// down what may hold credentials.
+pub fn source_of(image: &Image) -> String {
+    sha256_hex(image.url.as_bytes())[..ID_DIGITS].to_owned()
+}
+
+/// Whether a volume is named like a base image of this image's key and format, whatever its content.
+pub fn is_generation_of(image: &Image, volume: &str) -> bool {
+    let id = volume
+        .strip_prefix(BASE_PREFIX)
+        .and_then(|rest| rest.strip_prefix(&image.key))
+        .and_then(|rest| rest.strip_prefix('-'))
+        .and_then(|rest| rest.strip_suffix(image.format.as_str()))
+        .and_then(|rest| rest.strip_suffix('.'));
+    id.is_some_and(|id| id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// The marker's name for a base volume.
@@ -133,6 +154,8 @@ pub struct Marker {
     pub virtual_size: Option<u64>,
     /// Where it came from, after redirects.
     pub url: Option<String>,
+    /// The id of the URL that was asked for.
+    pub source: Option<String>,
     /// When it was pulled (RFC 3339, UTC).
     pub pulled_at: Option<String>,
     /// What it was verified against: `sha256`, `sha512` or `nothing`.
@@ -151,6 +174,7 @@ impl Marker {
             ("size", &size),
             ("virtual-size", &virtual_size),
             ("url", &self.url),
+            ("source", &self.source),
             ("pulled-at", &self.pulled_at),
             ("verified", &self.verified),
         ];
@@ -185,6 +209,7 @@ impl Marker {
                 "size" => marker.size = value.parse().ok(),
                 "virtual-size" => marker.virtual_size = value.parse().ok(),
                 "url" => marker.url = Some(value),
+                "source" => marker.source = Some(value),
                 "pulled-at" => marker.pulled_at = Some(value),
                 "verified" => marker.verified = Some(value),
                 _ => {}
@@ -238,6 +263,22 @@ mod tests {
     }
 
     #[test]
+    fn generations_are_told_by_their_names() {
+        let table = [
+            ("base-debian-13-0123456789abcdef.qcow2", true),
+            ("base-debian-13-0123456789abcdef.raw", false),
+            ("base-debian-13-0123456789abcdef.qcow2.sha256", false),
+            ("base-debian-13-0123456789abcde.qcow2", false),
+            ("base-debian-13-slim-0123456789abcdef.qcow2", false),
+            ("base-debian-13.qcow2", false),
+            ("base-debian-1-0123456789abcdef.qcow2", false),
+        ];
+        for (volume, wanted) in table {
+            assert_eq!(is_generation_of(&image(), volume), wanted, "{volume}");
+        }
+    }
+
+    #[test]
     fn markers_round_trip_and_bad_ones_are_no_markers() {
         let marker = Marker {
             sha256: "0f".repeat(32),
@@ -246,6 +287,7 @@ mod tests {
             size: Some(7),
             virtual_size: Some(1 << 31),
             url: Some("https://example.net/a".into()),
+            source: Some("0123456789abcdef".into()),
             pulled_at: Some("2026-01-02T03:04:05Z".into()),
             verified: Some("sha512".into()),
         };

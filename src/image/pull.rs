@@ -4,33 +4,28 @@
 //! another process holds the claim, this one waits and uses what that one pulls, or takes over when it dies.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::claim::{self, Claim, Tried, Watch, try_claim};
-use super::digest::{Digests, Hasher};
 use super::head;
-use super::identity::{Identity, pin_of};
+use super::identity::{Identity, Validators, pin_of};
+use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
-use super::source::Download;
+use super::source::{Download, fetch_text, shown_url};
 use super::store::{Block, Feed, Incoming, Published, store, usable_pool};
+use super::stream::Stream;
 use super::sums::{Algorithm, Checksum, find_checksum};
+use super::verify::{Origin, verify};
 use crate::cancel::Cancel;
 use crate::config::Image;
-use crate::error::{Class, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::parallel;
 use crate::units;
 
-/// What libvirt sends in one stream packet (`VIR_NET_MESSAGE_LEGACY_PAYLOAD_MAX`): the best block size, measured.
-const BLOCK: usize = 262_120;
-/// Blocks that may wait between download and checksum.
-const READ_AHEAD: usize = 8;
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
 /// grow with the image.
 const HOST_AHEAD: usize = 32;
-/// Bytes that are enough to tell what an image is.
-const HEAD: usize = 64 * 1024;
 
 /// What happens during a pull, for whoever shows it.
 #[derive(Debug)]
@@ -61,6 +56,8 @@ pub struct PullRequest<'a> {
     pub disk_limit: Option<u64>,
     /// Bytes needed in the pool besides the image.
     pub extra_room: u64,
+    /// When the server is asked.
+    pub policy: PullPolicy,
 }
 
 /// The result for one host.
@@ -85,6 +82,35 @@ pub fn pull(
     observer: &dyn PullObserver,
     cancel: &Cancel,
 ) -> Vec<Result<Pulled>> {
+    let looked = parallel::map(hosts.to_vec(), hosts.len(), |host| {
+        look(host, request.image, request.policy).map_err(|error| error.on_host(host.name()))
+    });
+    let lacking: Vec<&HostSession> = hosts
+        .iter()
+        .zip(&looked)
+        .filter(|(_, kept)| matches!(kept, Ok(None)))
+        .map(|(host, _)| *host)
+        .collect();
+    let mut fetched = fetch(request, &lacking, observer, cancel).into_iter();
+    looked
+        .into_iter()
+        .map(|kept| match kept.transpose() {
+            Some(kept) => kept.map(|base| Pulled { base, fresh: false }),
+            None => fetched.next().unwrap_or_else(|| Err(panicked())),
+        })
+        .collect()
+}
+
+/// Pulls the image to hosts that lack it, or may have an old one.
+fn fetch(
+    request: &PullRequest<'_>,
+    hosts: &[&HostSession],
+    observer: &dyn PullObserver,
+    cancel: &Cancel,
+) -> Vec<Result<Pulled>> {
+    if hosts.is_empty() {
+        return Vec::new();
+    }
     let (identity, download) = match identify(request.image, observer, cancel) {
         Ok(identified) => identified,
         Err(error) => return hosts.iter().map(|_| Err(error.clone())).collect(),
@@ -127,11 +153,11 @@ fn identify(
 }
 
 fn published_pin(image: &Image, url: &str, cancel: &Cancel) -> Result<Checksum> {
-    let text = super::source::fetch_text(url, cancel)
-        .map_err(|error| error.while_doing("fetching the checksum file"))?;
+    let text =
+        fetch_text(url, cancel).map_err(|error| error.while_doing("fetching the checksum file"))?;
     let name = image.url.split(['?', '#']).next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
-    find_checksum(url, &text, name)
+    find_checksum(&shown_url(url), &text, name)
 }
 
 fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
@@ -246,7 +272,9 @@ impl Run<'_> {
             return Vec::new();
         }
         match self.begin(download) {
-            Ok((incoming, stream)) => self.distribute(claimants, &incoming, stream),
+            Ok((incoming, stream, validators)) => {
+                self.distribute(claimants, &incoming, stream, &validators)
+            }
             Err(error) => claimants
                 .into_iter()
                 .map(|(index, host, claim)| {
@@ -260,27 +288,48 @@ impl Run<'_> {
     }
 
     /// Opens the download and looks at its first bytes, before any volume is made.
-    fn begin(&self, download: Option<Download>) -> Result<(Incoming, Stream)> {
+    fn begin(&self, download: Option<Download>) -> Result<(Incoming, Stream, Validators)> {
+        let image = self.request.image;
         let download = match download {
             Some(download) => download,
-            None => Download::open(&self.request.image.url, self.cancel)?,
+            None => Download::open(&image.url, self.cancel)?,
         };
-        let url = download.final_url.clone();
-        let length = download.length();
-        let stream = Stream::start(download, self.cancel)?;
-        let head = &stream.first[..stream.first.len().min(HEAD)];
-        let about = |error: Error| error.because(format!("URL {url}"));
-        let sniffed = head::sniff(self.identity.format, head).map_err(about)?;
+        let validators = download.validators.clone();
+        // A takeover opens anew, and a moving image may have moved: its volume is named by what it was.
+        if self.identity.pin.is_none()
+            && Identity::moving(image, &validators).id != self.identity.id
+        {
+            return Err(Error::transient(
+                Reason::DownloadFailed,
+                "the image was replaced on the server while another process pulled it",
+            )
+            .hint("run the command again"));
+        }
+        let stream = Stream::start(download, self.wants_sha512(), self.cancel)?;
+        let about = |error: Error| error.because(format!("URL {}", stream.url));
+        let sniffed = head::sniff(self.identity.format, stream.head()).map_err(about)?;
         if let (Some(limit), Some(size)) = (self.request.disk_limit, sniffed.virtual_size) {
             ensure_disk_fits(limit, size)?;
         }
+        if self.identity.pin.is_none() && !stream.end_is_certain {
+            self.observer.event(PullEvent::Warning(&format!(
+                "the server of image {} doesn't tell its length, and no checksum is set: a connection that is cut can't be told from the image's end",
+                image.key
+            )));
+        }
         let incoming = Incoming {
             identity: self.identity.clone(),
-            length,
+            length: stream.volume_length(),
+            at_least: stream.published_length.unwrap_or(0),
             virtual_size: sniffed.virtual_size,
             extra_room: self.request.extra_room,
         };
-        Ok((incoming, Stream { url, ..stream }))
+        Ok((incoming, stream, validators))
+    }
+
+    fn wants_sha512(&self) -> bool {
+        let pin = self.identity.pin.as_ref();
+        pin.is_some_and(|pin| pin.algorithm == Algorithm::Sha512)
     }
 
     fn distribute(
@@ -288,6 +337,7 @@ impl Run<'_> {
         claimants: Vec<Claimant<'_>>,
         incoming: &Incoming,
         stream: Stream,
+        validators: &Validators,
     ) -> Vec<(usize, Result<Pulled>)> {
         std::thread::scope(|scope| {
             let mut feeds = Vec::new();
@@ -306,7 +356,7 @@ impl Run<'_> {
                 });
                 stores.push((index, host, job));
             }
-            let downloaded = self.download(stream, &mut feeds);
+            let downloaded = self.download(stream, validators, &mut feeds);
             drop(feeds);
             let mut results = Vec::new();
             for (index, host, job) in stores {
@@ -324,16 +374,14 @@ impl Run<'_> {
     }
 
     /// Reads to the end, hands every block to each host that still takes it, and verifies the digest.
-    fn download(&self, stream: Stream, feeds: &mut [Option<SyncSender<Feed>>]) -> Result<()> {
-        let mut hasher = Hasher::new(
-            self.identity
-                .pin
-                .as_ref()
-                .is_some_and(|p| p.algorithm == Algorithm::Sha512),
-        );
-        let mut block = Some(stream.first);
-        while let Some(data) = block {
-            hasher.update(&data);
+    fn download(
+        &self,
+        stream: Stream,
+        validators: &Validators,
+        feeds: &mut [Option<SyncSender<Feed>>],
+    ) -> Result<()> {
+        let (url, end_is_certain) = (stream.url.clone(), stream.end_is_certain);
+        let ended = stream.run(|data| {
             let data: Block = Arc::new(data);
             for feed in feeds.iter_mut() {
                 let gone = feed
@@ -349,15 +397,19 @@ impl Run<'_> {
                     "every host failed",
                 ));
             }
-            block = next_block(&stream.rest, self.cancel)?;
-        }
-        let digests = hasher.finish();
-        verify(self.identity, &digests, &stream.url, self.request.image)?;
+            Ok(())
+        })?;
+        let origin = Origin {
+            url: &url,
+            last_modified: validators.last_modified.as_deref(),
+            end_is_certain,
+        };
+        verify(self.identity, &ended, &origin)?;
         let published = Arc::new(Published {
-            volume_sha256: digests.sha256.clone(),
-            volume_size: digests.bytes,
-            digests,
-            url: stream.url,
+            volume_sha256: ended.volume.sha256,
+            volume_size: ended.volume.bytes,
+            digests: ended.published,
+            url,
             pulled_at: format!("{:.0}", jiff::Timestamp::now()),
         });
         for feed in feeds.iter().flatten() {
@@ -387,85 +439,18 @@ pub fn ensure_disk_fits(disk: u64, virtual_size: u64) -> Result<()> {
     )))
 }
 
-fn verify(identity: &Identity, digests: &Digests, url: &str, image: &Image) -> Result<()> {
-    let Some(pin) = &identity.pin else {
-        return Ok(());
-    };
-    let got = match pin.algorithm {
-        Algorithm::Sha256 => digests.sha256.as_str(),
-        Algorithm::Sha512 => digests.sha512.as_deref().unwrap_or_default(),
-    };
-    if got == pin.hex {
-        return Ok(());
-    }
-    Err(Error::permanent(
-        Reason::ChecksumMismatch,
-        format!(
-            "image {} is not what its checksum says: nothing of it was kept",
-            image.key
-        ),
-    )
-    .because(format!("{} expected {}", pin.algorithm.as_str(), pin.hex))
-    .because(format!("{} received {got}", pin.algorithm.as_str()))
-    .because(format!("{} bytes from {url}", digests.bytes))
-    .hint("a rolling URL (…/latest/…) changes under its checksum: use a dated URL, or checksumUrl"))
-}
-
 fn panicked() -> Error {
     Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
-/// The download on a thread of its own: reading from the network can't be interrupted, waiting for a block can.
-struct Stream {
-    first: Vec<u8>,
-    rest: Receiver<Result<Vec<u8>>>,
-    url: String,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Stream {
-    fn start(mut download: Download, cancel: &Cancel) -> Result<Self> {
-        let (sender, rest) = mpsc::sync_channel(READ_AHEAD);
-        let read = move || loop {
-            let mut block = vec![0; BLOCK];
-            let result = download.read(&mut block).map(|count| {
-                block.truncate(count);
-                block
-            });
-            let last = result.as_ref().map_or(true, Vec::is_empty);
-            if sender.send(result).is_err() || last {
-                break;
-            }
-        };
-        std::thread::Builder::new()
-            .name("download".to_owned())
-            .spawn(read)
-            .map_err(|error| {
-                Error::transient(Reason::LocalIo, "no thread for the download").because(error)
-            })?;
-        let first = next_block(&rest, cancel)?.unwrap_or_default();
-        Ok(Stream {
-            first,
-            rest,
-            url: String::new(),
-        })
-    }
-}
-
-/// The next block, or `None` after the last.
-fn next_block(rest: &Receiver<Result<Vec<u8>>>, cancel: &Cancel) -> Result<Option<Vec<u8>>> {
-    loop {
-        cancel.check()?;
-        match rest.recv_timeout(Duration::from_millis(100)) {
-            Ok(Ok(block)) if block.is_empty() => return Ok(None),
-            Ok(block) => return block.map(Some),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::new(
-                    Class::Transient,
-                    Reason::DownloadFailed,
-                    "the download ended unexpectedly",
-                ));
-            }
-        }
+    #[test]
+    fn a_disk_must_hold_the_image() {
+        ensure_disk_fits(1 << 30, 1 << 30).unwrap();
+        let error = ensure_disk_fits(1 << 30, (1 << 30) + 1).unwrap_err();
+        assert_eq!(error.hints(), ["--disk-size 2 or more"]);
     }
 }

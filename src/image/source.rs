@@ -1,311 +1,421 @@
 //! Downloading over HTTP as one steady stream: dropped connections are resumed where they broke off.
+//!
+//! Nothing is spliced from two contents: the rest of a file is taken only where a strong validator says that the file
+//! is the same (RFC 9110, section 13.1.5); where the server gives none, the file is read again from its start and
+//! compared with what was handed out before.
+
+mod apart;
+mod client;
+mod proxy;
+mod range;
+#[cfg(test)]
+pub(super) mod server;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::io::Read;
 use std::time::Duration;
 
-use reqwest::blocking::{Client, Response};
-use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, IF_RANGE,
-    LAST_MODIFIED, RANGE,
-};
-use reqwest::{StatusCode, redirect};
+use reqwest::blocking::Response;
+use reqwest::header::{CONTENT_RANGE, HeaderMap, IF_RANGE, RANGE, TRANSFER_ENCODING};
+use reqwest::{StatusCode, Url};
+use sha2::{Digest as _, Sha256};
 
+use self::apart::apart;
+use self::client::{Failure, Http, Limits, Tried, chain, header, shown};
+use self::proxy::Proxies;
+use self::range::{ContentRange, is_strong, is_strong_etag, validators};
 use super::identity::Validators;
 use crate::cancel::Cancel;
-use crate::error::{Class, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Without a byte for this long, the download counts as dropped. There is no limit on the whole of it.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-const REDIRECTS: usize = 10;
+/// How often opening is tried again, where that may help.
+const REOPENINGS: u32 = 3;
+/// How often a broken download is resumed, over its whole length.
 const RESUMES: u32 = 5;
-/// The first wait before a resume; doubled each time.
-const BACK_OFF: Duration = Duration::from_secs(1);
 /// The most that is read of a checksum file, in bytes.
-const TEXT_LIMIT: u64 = 4 << 20;
+const TEXT_LIMIT: usize = 4 << 20;
 
 /// A download under way.
 pub(super) struct Download {
-    client: Client,
-    url: String,
+    http: Http,
+    url: Url,
+    /// Where a redirect led: asked first when the download broke off, as another mirror may name the same file
+    /// differently.
+    mirror: Option<Url>,
     response: Response,
     cancel: Cancel,
     position: u64,
+    total: Option<u64>,
     resumes: u32,
+    /// The server proved unable to send a part.
+    whole_only: bool,
+    /// The digest of what was handed out, where no strong validator vouches for the rest.
+    handed_out: Option<Sha256>,
+    ended: bool,
     /// What tells this content from the next.
     pub(super) validators: Validators,
-    /// The URL after redirects.
+    /// The URL after redirects, as it may be shown.
     pub(super) final_url: String,
+    /// Whether the end of the content differs from a connection that was cut: it has a length, or is chunked.
+    pub(super) end_is_certain: bool,
 }
 
 impl Download {
-    /// Asks for the image; returns when the headers are there.
+    /// Asks for the image; returns when the headers are there, or at once when the run is cancelled.
     ///
-    /// Errors: HTTP 4xx and refused redirects are Permanent, everything else is Transient.
+    /// Errors: HTTP 4xx, refused redirects and untrusted certificates are Permanent; everything else is Transient,
+    /// and was tried a few times.
     pub(super) fn open(url: &str, cancel: &Cancel) -> Result<Self> {
-        cancel.check()?;
-        let client = client(url)?;
-        let response = request(&client, url, HeaderMap::new())?;
-        if response.status() != StatusCode::OK {
-            return Err(status_error(response.url().as_str(), response.status()));
-        }
-        Ok(Download {
-            validators: validators(&response),
-            final_url: response.url().to_string(),
-            client,
-            url: url.to_owned(),
+        let (url, own) = (url.to_owned(), cancel.clone());
+        apart(cancel, move || {
+            let proxies = Proxies::from_env(&|name| std::env::var(name).ok());
+            Self::open_with(&url, &own, Http::new(Limits::default(), proxies)?)
+        })
+    }
+
+    fn open_with(url: &str, cancel: &Cancel, http: Http) -> Result<Self> {
+        let url = Url::parse(url).map_err(|error| {
+            Error::permanent(Reason::DownloadFailed, "the image's URL can't be used").because(error)
+        })?;
+        let mut tries = 0;
+        let response = loop {
+            cancel.check()?;
+            let Failure {
+                error,
+                again,
+                after,
+            } = match open_once(&http, &url) {
+                Ok(response) => break response,
+                Err(failure) => failure,
+            };
+            if !again || tries >= REOPENINGS {
+                return Err(error);
+            }
+            let pause =
+                pause(http.limits, tries, after).ok_or_else(|| too_long(error.clone(), after))?;
+            log::info!("{error}; trying again in {pause:?}");
+            tries += 1;
+            cancel.wait(pause);
+        };
+        Ok(Self::of(http, url, response, cancel))
+    }
+
+    fn of(http: Http, url: Url, response: Response, cancel: &Cancel) -> Self {
+        let validators = validators(&response);
+        let mut plain = url.clone();
+        // As the client does: they go into a header.
+        let _ = plain.set_username("");
+        let _ = plain.set_password(None);
+        plain.set_fragment(None);
+        let landed = response.url().clone();
+        Download {
+            end_is_certain: validators.length.is_some()
+                || response.headers().contains_key(TRANSFER_ENCODING),
+            total: validators.length,
+            handed_out: (!is_strong(&validators)).then(Sha256::new),
+            validators,
+            final_url: shown(&landed),
+            mirror: (landed != plain).then_some(landed),
+            http,
+            url,
             response,
             cancel: cancel.clone(),
             position: 0,
             resumes: 0,
-        })
+            whole_only: false,
+            ended: false,
+        }
     }
 
     /// Bytes in all, where the server says.
     pub(super) fn length(&self) -> Option<u64> {
-        self.validators.length
+        self.total
     }
 
     /// Fills `buffer` as far as the content goes; less than its length only at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
-        while filled < buffer.len() {
+        while filled < buffer.len() && !self.ended {
             let cause = match self.response.read(&mut buffer[filled..]) {
-                Ok(0) if self.is_complete() => break,
+                Ok(0) if self.total.is_none_or(|total| self.position >= total) => {
+                    self.ended = true;
+                    break;
+                }
                 Ok(0) => "the connection was closed too early".to_owned(),
                 Ok(count) => {
+                    if let Some(digest) = &mut self.handed_out {
+                        digest.update(&buffer[filled..filled + count]);
+                    }
                     filled += count;
                     self.position += count as u64;
                     continue;
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => chain(&error),
+                Err(error) => self.cause(&error),
             };
-            self.resume(&cause)?;
+            self.resume(cause)?;
         }
         Ok(filled)
     }
 
-    fn is_complete(&self) -> bool {
-        self.validators
-            .length
-            .is_none_or(|length| self.position >= length)
+    fn cause(&self, error: &std::io::Error) -> String {
+        let text = chain(error);
+        if text.contains("operation timed out") {
+            let limit = humantime::format_duration(self.http.limits.stall);
+            return format!("no byte came for {limit}");
+        }
+        text
     }
 
-    fn resume(&mut self, cause: &str) -> Result<()> {
-        let mut cause = cause.to_owned();
+    fn resume(&mut self, mut cause: String) -> Result<()> {
+        let mut after = None;
         loop {
-            if self.resumes >= RESUMES {
-                return Err(Error::transient(
+            let broken = |cause: &str| {
+                Error::transient(
                     Reason::DownloadFailed,
-                    format!("the download broke off after {} bytes", self.position),
+                    format!(
+                        "the download broke off after {} bytes and could not be resumed ({} tries)",
+                        self.position, self.resumes
+                    ),
                 )
                 .because(cause)
-                .because(format!("URL {}", self.final_url)));
+                .because(self.http.about(&self.url))
+            };
+            if self.resumes >= RESUMES {
+                return Err(broken(&cause));
             }
+            let pause = pause(self.http.limits, self.resumes, after)
+                .ok_or_else(|| too_long(broken(&cause), after))?;
             self.resumes += 1;
-            log::debug!("download broke off at {}: {cause}; resuming", self.position);
-            self.cancel.wait(BACK_OFF * (1 << (self.resumes - 1)));
+            log::info!(
+                "download broke off at {}: {cause}; resuming in {pause:?}",
+                self.position
+            );
+            self.cancel.wait(pause);
             self.cancel.check()?;
             match self.reopen() {
                 Ok(()) => return Ok(()),
-                Err(error) if error.class() == Class::Transient => cause = error.to_string(),
-                Err(error) => return Err(error),
+                Err(failure) if failure.again => {
+                    cause = failure.error.to_string();
+                    after = failure.after;
+                }
+                Err(failure) => return Err(failure.error),
             }
         }
     }
 
-    /// Asks for the rest (RFC 9110, section 14.2: Range with If-Range).
-    fn reopen(&mut self) -> Result<()> {
+    fn reopen(&mut self) -> Tried<()> {
+        let Some(mirror) = self.mirror.take() else {
+            return self.reopen_at(&self.url.clone());
+        };
+        // Its address may have been signed for a while only: then the server redirects anew.
+        self.reopen_at(&mirror)
+            .map_err(|failure| Failure::passing(failure.error))?;
+        self.mirror = Some(mirror);
+        Ok(())
+    }
+
+    /// Asks for the rest (RFC 9110, section 14.2: Range with If-Range), or for the whole where that can't be had.
+    fn reopen_at(&mut self, url: &Url) -> Tried<()> {
+        let whole = self.whole_only || self.handed_out.is_some();
+        let headers = if whole {
+            HeaderMap::new()
+        } else {
+            self.range()
+        };
+        let response = self.http.get(url, headers)?;
+        match response.status() {
+            StatusCode::OK => self.take_whole(response),
+            StatusCode::PARTIAL_CONTENT if !whole => self.take_part(response),
+            StatusCode::RANGE_NOT_SATISFIABLE if !whole => self.take_end(&response),
+            _ => Err(self.http.refusal(&response)),
+        }
+    }
+
+    fn range(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        set(&mut headers, RANGE, &format!("bytes={}-", self.position));
-        // A weak ETag can't vouch for a part (RFC 9110, section 13.1.5).
-        let strong = self
+        let etag = self
             .validators
             .etag
             .as_ref()
-            .filter(|etag| !etag.starts_with("W/"));
-        if let Some(validator) = strong.or(self.validators.last_modified.as_ref()) {
-            set(&mut headers, IF_RANGE, validator);
+            .filter(|etag| is_strong_etag(etag));
+        let validator = etag.or(self.validators.last_modified.as_ref());
+        // Values come from numbers or from headers the server sent: always valid.
+        if let Ok(value) = format!("bytes={}-", self.position).parse() {
+            headers.insert(RANGE, value);
         }
-        let response = request(&self.client, &self.url, headers)?;
-        match response.status() {
-            StatusCode::PARTIAL_CONTENT if starts_at(&response, self.position) => {
-                self.response = response;
-                Ok(())
-            }
-            // The server doesn't know ranges: the same content is read again up to where it broke off.
-            StatusCode::OK if validators(&response) == self.validators => {
-                self.response = response;
-                self.skip(self.position)
-            }
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                Err(Error::new(
-                    Class::Permanent,
-                    Reason::DownloadFailed,
-                    "the image was replaced on the server while it was downloaded",
-                )
-                .because(format!("URL {}", self.final_url))
-                .hint("run the command again; pin a dated URL instead of a rolling one"))
-            }
-            status => Err(status_error(response.url().as_str(), status)),
+        if let Some(Ok(value)) = validator.map(|text| text.parse()) {
+            headers.insert(IF_RANGE, value);
         }
+        headers
     }
 
-    fn skip(&mut self, count: u64) -> Result<()> {
-        let skipped = std::io::copy(&mut (&mut self.response).take(count), &mut std::io::sink());
-        match skipped {
-            Ok(n) if n == count => Ok(()),
-            Ok(_) => Err(dropped("the connection was closed too early")),
-            Err(error) => Err(dropped(&chain(&error))),
+    fn take_part(&mut self, response: Response) -> Tried<()> {
+        let range = header(&response, CONTENT_RANGE).and_then(|text| ContentRange::parse(&text));
+        // Without a total, the end of the part can't be told from the end of the content.
+        let usable = range.filter(|range| {
+            range.start == Some(self.position) && range.total.or(self.total).is_some()
+        });
+        let Some(range) = usable else {
+            self.whole_only = true;
+            return Err(Failure::passing(Error::transient(
+                Reason::DownloadFailed,
+                "the image server sent another part of the image than it was asked for",
+            )));
+        };
+        let now = Validators {
+            length: range.total,
+            ..validators(&response)
+        };
+        // Some servers know Range and not If-Range.
+        if self.contradicts(&now) {
+            return Err(self.replaced());
+        }
+        self.total = self.total.or(range.total);
+        self.response = response;
+        Ok(())
+    }
+
+    /// The server has nothing from here on: the connection was lost right behind the last byte, or the file shrank.
+    fn take_end(&mut self, response: &Response) -> Tried<()> {
+        let range = header(response, CONTENT_RANGE).and_then(|text| ContentRange::parse(&text));
+        let Some(total) = range.and_then(|range| range.total) else {
+            self.whole_only = true;
+            return Err(self.http.refusal(response).into_passing());
+        };
+        if total != self.position || self.total.is_some_and(|known| known != total) {
+            return Err(self.replaced());
+        }
+        self.total = Some(total);
+        self.ended = true;
+        Ok(())
+    }
+
+    /// The server sends everything from its start: it is read again up to where it broke off.
+    fn take_whole(&mut self, mut response: Response) -> Tried<()> {
+        let now = validators(&response);
+        if self.contradicts(&now) || (self.handed_out.is_none() && !self.is_vouched_by(&now)) {
+            return Err(self.replaced());
+        }
+        let mut digest = self.handed_out.as_ref().map(|_| Sha256::new());
+        let mut buffer = vec![0; 64 * 1024];
+        let mut left = self.position;
+        while left > 0 {
+            self.cancel.check().map_err(Failure::lasting)?;
+            let wanted = usize::try_from(left)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
+            let count = match response.read(&mut buffer[..wanted]) {
+                Ok(0) => return Err(dropped("the connection was closed too early")),
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(dropped(&self.cause(&error))),
+            };
+            if let Some(digest) = &mut digest {
+                digest.update(&buffer[..count]);
+            }
+            left -= count as u64;
+        }
+        let before = self.handed_out.clone().map(sha2::Digest::finalize);
+        if digest.map(sha2::Digest::finalize) != before {
+            return Err(self.replaced());
+        }
+        self.total = self.total.or(now.length);
+        self.response = response;
+        Ok(())
+    }
+
+    /// Whether these can't be the same content's.
+    fn contradicts(&self, now: &Validators) -> bool {
+        fn differ<T: PartialEq>(a: Option<&T>, b: Option<&T>) -> bool {
+            matches!((a, b), (Some(a), Some(b)) if a != b)
+        }
+        let known = &self.validators;
+        differ(known.etag.as_ref(), now.etag.as_ref())
+            || differ(known.last_modified.as_ref(), now.last_modified.as_ref())
+            || differ(self.total.as_ref(), now.length.as_ref())
+    }
+
+    /// Whether a strong validator says that it is the same content.
+    fn is_vouched_by(&self, now: &Validators) -> bool {
+        let etag = now.etag.as_ref().filter(|etag| is_strong_etag(etag));
+        (etag.is_some() && etag == self.validators.etag.as_ref())
+            || (now.last_modified.is_some() && now.last_modified == self.validators.last_modified)
+    }
+
+    fn replaced(&self) -> Failure {
+        Failure::lasting(
+            Error::transient(
+                Reason::DownloadFailed,
+                "the image was replaced on the server while it was downloaded",
+            )
+            .because(self.http.about(&self.url))
+            .hint("run the command again; a dated URL doesn't change like a rolling one"),
+        )
+    }
+}
+
+impl Failure {
+    fn into_passing(self) -> Self {
+        Failure {
+            again: true,
+            ..self
         }
     }
 }
 
 /// Fetches a small text, such as a checksum file.
 pub(super) fn fetch_text(url: &str, cancel: &Cancel) -> Result<String> {
-    let download = Download::open(url, cancel)?;
-    let mut bytes = Vec::new();
-    download
-        .response
-        .take(TEXT_LIMIT)
-        .read_to_end(&mut bytes)
-        .map_err(|error| dropped(&chain(&error)).because(format!("URL {url}")))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn dropped(cause: &str) -> Error {
-    Error::transient(Reason::DownloadFailed, "the download broke off").because(cause)
-}
-
-/// A client for one URL's download: redirects are followed, but never from https to http.
-fn client(url: &str) -> Result<Client> {
-    let from_https = url.to_ascii_lowercase().starts_with("https:");
-    let policy = redirect::Policy::custom(move |attempt| {
-        if from_https && attempt.url().scheme() != "https" {
-            let target = attempt.url().to_string();
-            attempt.error(format!("redirect from https to {target} refused"))
-        } else if attempt.previous().len() > REDIRECTS {
-            attempt.error("too many redirects")
-        } else {
-            attempt.follow()
+    let mut download = Download::open(url, cancel)?;
+    apart(cancel, move || {
+        let mut bytes = vec![0; TEXT_LIMIT + 1];
+        let count = download.read(&mut bytes)?;
+        if count > TEXT_LIMIT {
+            return Err(Error::permanent(
+                Reason::DownloadFailed,
+                "the file is larger than 4 MiB, so it is no checksum file",
+            )
+            .because(format!("URL {}", download.final_url)));
         }
-    });
-    Client::builder()
-        .user_agent(concat!("egressctl/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT_LIMIT)
-        // With a blocking client this is the time to the headers, and then of each read (measured).
-        .timeout(STALL_LIMIT)
-        .redirect(policy)
-        .build()
-        .map_err(|error| {
-            Error::transient(Reason::LocalIo, "no HTTP client could be made").because(chain(&error))
-        })
+        Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+    })
 }
 
-fn request(client: &Client, url: &str, mut headers: HeaderMap) -> Result<Response> {
-    // Sizes and digests are of the file itself, not of a transport's compression of it.
-    set(&mut headers, ACCEPT_ENCODING, "identity");
-    let response = client
-        .get(url)
-        .headers(headers)
-        .send()
-        .map_err(|e| request_error(url, &e))?;
-    match response.headers().get(CONTENT_ENCODING) {
-        Some(encoding) if encoding != "identity" => Err(Error::permanent(
-            Reason::DownloadFailed,
-            format!("the image server insists on Content-Encoding {encoding:?}"),
-        )
-        .because(format!("URL {url}"))),
-        _ => Ok(response),
+/// A URL's text for messages: without credentials and query.
+pub(super) fn shown_url(url: &str) -> String {
+    Url::parse(url).map_or_else(|_| "?".to_owned(), |url| shown(&url))
+}
+
+fn open_once(http: &Http, url: &Url) -> Tried<Response> {
+    let response = http.get(url, HeaderMap::new())?;
+    if response.status() == StatusCode::OK {
+        Ok(response)
+    } else {
+        Err(http.refusal(&response))
     }
 }
 
-fn request_error(url: &str, error: &reqwest::Error) -> Error {
-    let cause = chain(error);
-    let permanent = error.is_redirect() || error.is_builder() || cause.contains("certificate");
-    let class = if permanent {
-        Class::Permanent
-    } else {
-        Class::Transient
-    };
-    let message = if error.is_timeout() {
-        "the image server doesn't answer in time"
-    } else if error.is_redirect() {
-        "the image server's redirect was refused"
-    } else {
-        "the image server can't be reached"
-    };
-    let error = Error::new(class, Reason::DownloadFailed, message)
-        .because(&cause)
-        .because(format!("URL {url}"));
-    if cause.contains("certificate") {
-        error.hint("add the CA to the system's store (update-ca-certificates) or set SSL_CERT_FILE")
-    } else {
-        error
+/// How long to wait before the next try; none where the server asks for longer than anybody would wait.
+fn pause(limits: Limits, tries: u32, after: Option<Duration>) -> Option<Duration> {
+    let own = limits.back_off.saturating_mul(1 << tries.min(16));
+    match after {
+        Some(after) if after > limits.retry_after => None,
+        Some(after) => Some(own.max(after)),
+        None => Some(own),
     }
 }
 
-fn status_error(url: &str, status: StatusCode) -> Error {
-    let transient = status.is_server_error()
-        || status == StatusCode::REQUEST_TIMEOUT
-        || status == StatusCode::TOO_MANY_REQUESTS;
-    let class = if transient {
-        Class::Transient
-    } else {
-        Class::Permanent
-    };
-    Error::new(
-        class,
-        Reason::HttpStatus,
-        format!("the image server answered {status}"),
+fn too_long(error: Error, after: Option<Duration>) -> Error {
+    let seconds = after.unwrap_or_default().as_secs();
+    let wait = humantime::format_duration(Duration::from_secs(seconds));
+    error.hint(format!(
+        "the server asks to wait {wait} before the next try (Retry-After)"
+    ))
+}
+
+fn dropped(cause: &str) -> Failure {
+    Failure::passing(
+        Error::transient(Reason::DownloadFailed, "the download broke off").because(cause),
     )
-    .because(format!("URL {url}"))
-}
-
-fn validators(response: &Response) -> Validators {
-    let text = |name: HeaderName| {
-        response
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned)
-    };
-    Validators {
-        etag: text(ETAG),
-        last_modified: text(LAST_MODIFIED),
-        length: response.content_length(),
-    }
-}
-
-fn starts_at(response: &Response, position: u64) -> bool {
-    response
-        .headers()
-        .get(CONTENT_RANGE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("bytes "))
-        .and_then(|value| value.split('-').next())
-        .is_some_and(|start| start.trim().parse() == Ok(position))
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // Values come from numbers or from headers the server sent: always valid.
-    if let Ok(value) = value.parse() {
-        headers.insert(name, value);
-    }
-}
-
-/// An error with all its sources, without repeating what a source already says.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(next) = source {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = next.source();
-    }
-    text
 }

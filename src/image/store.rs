@@ -38,6 +38,8 @@ pub struct Incoming {
     pub identity: Identity,
     /// The volume's bytes, where they are known beforehand.
     pub length: Option<u64>,
+    /// Bytes that the volume takes at least, as far as is known: a compressed file's own.
+    pub at_least: u64,
     /// The disk's size as a guest sees it, in bytes, where the header says.
     pub virtual_size: Option<u64>,
     /// Bytes that the caller needs in the pool besides, for an overlay.
@@ -176,7 +178,7 @@ fn fill(
         &pool,
         incoming
             .length
-            .unwrap_or(0)
+            .unwrap_or(incoming.at_least)
             .saturating_add(incoming.extra_room),
     )?;
     let base = incoming.identity.base_volume();
@@ -283,6 +285,7 @@ fn publish(
                 .then_some(published.volume_size),
         ),
         url: Some(published.url.clone()),
+        source: Some(incoming.identity.source.clone()),
         pulled_at: Some(published.pulled_at.clone()),
         verified: Some(
             incoming
