@@ -2,6 +2,7 @@
 #![allow(clippy::single_match_else)] // Answers by the request's number read best as a list.
 
 mod resume;
+mod tls;
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use crate::image::source::server::{Server, head, reply};
 use crate::image::source::tests::open;
 
 fn content() -> Vec<u8> {
-    (0..200_000_u32)
+    (0..150_000_u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect()
 }
