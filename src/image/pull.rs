@@ -21,6 +21,7 @@ use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::parallel;
+use crate::undo::{Made, Undo};
 use crate::units;
 
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
@@ -146,6 +147,13 @@ fn identify(
         )));
     }
     let download = Download::open(&image.url, cancel)?;
+    let known = &download.validators;
+    if known.etag.is_none() && known.last_modified.is_none() {
+        observer.event(PullEvent::Warning(&format!(
+            "the server of image {} sends neither ETag nor Last-Modified: a newer image behind the same URL can't be noticed (set sha256, sha512 or checksumUrl)",
+            image.key
+        )));
+    }
     Ok((
         Identity::moving(image, &download.validators),
         Some(download),
@@ -171,13 +179,28 @@ fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
         Tried::Held => Ok(Prepared::Held),
         Tried::Claimed(claim) => {
             // Whoever held the claim before may have finished between the two looks.
-            match find_ready(&*hypervisor, host.pool(), identity)? {
-                Some(base) => {
+            match find_ready(&*hypervisor, host.pool(), identity) {
+                Ok(Some(base)) => {
                     claim.release()?;
                     Ok(Prepared::Ready(base))
                 }
-                None => Ok(Prepared::Claimed(claim)),
+                Ok(None) => Ok(Prepared::Claimed(claim)),
+                Err(error) => Err(give_up(host, claim, error)),
             }
+        }
+    }
+}
+
+/// Gives a claim up because of an error; over the clean-up connection where the run was cancelled or the other is gone.
+fn give_up(host: &HostSession, claim: Claim, cause: Error) -> Error {
+    let volume = claim.volume().to_owned();
+    match claim.release() {
+        Ok(()) => cause,
+        Err(error) => {
+            log::debug!("{}: releasing {volume}: {error}", host.name());
+            let mut undo = Undo::new();
+            undo.made(Made::Volume(volume));
+            undo.roll_back(host, cause)
         }
     }
 }
@@ -275,15 +298,13 @@ impl Run<'_> {
             Ok((incoming, stream, validators)) => {
                 self.distribute(claimants, &incoming, stream, &validators)
             }
-            Err(error) => claimants
-                .into_iter()
-                .map(|(index, host, claim)| {
-                    // Nothing but the claim was made so far.
-                    let released = claim.release();
-                    log::debug!("{}: claim released: {released:?}", host.name());
-                    (index, Err(error.clone()))
+            // Nothing but the claims was made so far.
+            Err(error) => {
+                let threads = claimants.len();
+                parallel::map(claimants, threads, |(index, host, claim)| {
+                    (index, Err(give_up(host, claim, error.clone())))
                 })
-                .collect(),
+            }
         }
     }
 
@@ -305,8 +326,9 @@ impl Run<'_> {
             )
             .hint("run the command again"));
         }
-        let stream = Stream::start(download, self.wants_sha512(), self.cancel)?;
-        let about = |error: Error| error.because(format!("URL {}", stream.url));
+        let url = download.final_url.clone();
+        let about = |error: Error| about(&url, error);
+        let stream = Stream::start(download, self.wants_sha512(), self.cancel).map_err(about)?;
         let sniffed = head::sniff(self.identity.format, stream.head()).map_err(about)?;
         if let (Some(limit), Some(size)) = (self.request.disk_limit, sniffed.virtual_size) {
             ensure_disk_fits(limit, size)?;
@@ -398,7 +420,8 @@ impl Run<'_> {
                 ));
             }
             Ok(())
-        })?;
+        });
+        let ended = ended.map_err(|error| about(&url, error))?;
         let origin = Origin {
             url: &url,
             last_modified: validators.last_modified.as_deref(),
@@ -437,6 +460,14 @@ pub fn ensure_disk_fits(disk: u64, virtual_size: u64) -> Result<()> {
         "--disk-size {} or more",
         virtual_size.div_ceil(1 << 30)
     )))
+}
+
+/// Says where bytes came from that are no image; a download's own errors say it already.
+fn about(url: &str, error: Error) -> Error {
+    match error.reason() {
+        Reason::NotAnImage | Reason::ImageNotSelfContained => error.because(format!("URL {url}")),
+        _ => error,
+    }
 }
 
 fn panicked() -> Error {
