@@ -1,6 +1,6 @@
 //! Looking a host over: how far a connection gets, and what an instance would miss. Reads only.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -222,16 +222,10 @@ pub fn fell_back() -> Error {
 }
 
 fn check_clock(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
-    let before = now_seconds();
     // A host that allows no command keeps its clock to itself.
-    let Ok(Some(answer)) = hypervisor.host_command("date +%s") else {
+    let Ok(Some(skew)) = facts::clock_offset(hypervisor) else {
         return;
     };
-    let Ok(there) = answer.trim().parse::<i64>() else {
-        return;
-    };
-    // Half the round trip is the best guess of when the host looked at its clock.
-    let skew = there - (before + now_seconds()) / 2;
     report.clock_skew_seconds = Some(skew);
     if skew.unsigned_abs() > SKEW_LIMIT.as_secs() {
         let error = Error::permanent(
@@ -241,13 +235,6 @@ fn check_clock(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
         .hint("synchronise both clocks, for example with systemd-timesyncd or chrony");
         report.add(Severity::Error, &error);
     }
-}
-
-fn now_seconds() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Last of all: on a host that can't resolve its own name this takes as long as the resolver's time-outs.

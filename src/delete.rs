@@ -38,18 +38,29 @@ pub fn delete(
     name: &InstanceName,
     managers: Managers,
 ) -> Result<Deleted> {
-    let mut deleted = Deleted::default();
     match hypervisor.find_domain(name.as_str())? {
         Some(found) => {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            let volumes = own_volumes(host, hypervisor, &instance, name)?;
-            delete_domain(hypervisor, &instance, &mut deleted)?;
-            for volume in volumes {
-                delete_volume(host, hypervisor, &volume, &mut deleted)?;
-            }
+            delete_instance(host, hypervisor, &instance, name)
         }
-        None => delete_leftovers(host, hypervisor, name, &mut deleted)?,
+        None => delete_leftovers(host, hypervisor, name),
+    }
+}
+
+/// Deletes this instance, which the caller has looked up and found to be the one meant: its domain (by UUID, so
+/// that no other of that name is ever hit), then its volumes.
+pub fn delete_instance(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    name: &InstanceName,
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
+    let volumes = own_volumes(host, hypervisor, instance, name)?;
+    delete_domain(hypervisor, instance, &mut deleted)?;
+    for volume in volumes {
+        delete_volume(host, hypervisor, &volume, &mut deleted)?;
     }
     Ok(deleted)
 }
@@ -231,12 +242,12 @@ fn delete_leftovers(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
-    deleted: &mut Deleted,
-) -> Result<()> {
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
     let pool = hypervisor.find_pool(host.pool())?;
     if pool.is_none_or(|pool| !pool.active) {
         // Without the pool there is nothing to see, and nothing that could be deleted.
-        return Ok(());
+        return Ok(deleted);
     }
     let (overlay, seed) = (name.overlay_volume(), name.seed_volume());
     let paths = [&overlay, &seed]
@@ -247,7 +258,7 @@ fn delete_leftovers(
         .filter_map(|(volume, path)| path.map(|path| (volume, path)))
         .collect();
     if there.is_empty() {
-        return Ok(());
+        return Ok(deleted);
     }
     if seed_mark(hypervisor, host.pool(), name)?.is_none() {
         for (volume, _) in there {
@@ -255,12 +266,12 @@ fn delete_leftovers(
                 "volume {volume} was left alone: nothing shows that egressctl made it"
             ));
         }
-        return Ok(());
+        return Ok(deleted);
     }
     for (volume, path) in there {
         let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
         if users.is_empty() {
-            delete_volume(host, hypervisor, &volume, deleted)?;
+            delete_volume(host, hypervisor, &volume, &mut deleted)?;
         } else {
             deleted.notes.push(format!(
                 "volume {volume} was left alone: used by {}",
@@ -270,5 +281,5 @@ fn delete_leftovers(
             break;
         }
     }
-    Ok(())
+    Ok(deleted)
 }

@@ -1,5 +1,7 @@
 //! What a host offers that an instance needs: an accelerator, firmware, memory, a bridge. Read, then judged.
 
+use jiff::Timestamp;
+
 use crate::config::{self, Firmware, Nic, VirtType};
 use crate::error::{Class, Error, Reason, Result};
 use crate::libvirt::Hypervisor;
@@ -97,6 +99,15 @@ pub fn ensure_memory(hypervisor: &dyn Hypervisor, memory_mib: u64) -> Result<()>
         ),
     )
     .hint("choose a smaller --machine-type, or another --zone"))
+}
+
+/// How many seconds the host's clock is ahead of this machine's; `None` where the host allows no command.
+pub fn clock_offset(hypervisor: &dyn Hypervisor) -> Result<Option<i64>> {
+    let before = Timestamp::now().as_second();
+    let answer = hypervisor.host_command("date +%s")?;
+    // Half the round trip is the best guess of when the host looked at its clock.
+    let here = (before + Timestamp::now().as_second()) / 2;
+    Ok(answer.and_then(|text| Some(text.trim().parse::<i64>().ok()? - here)))
 }
 
 /// Looks for the bridge or libvirt network that NICs are plugged into.

@@ -1,13 +1,15 @@
-//! What stands on a host: instances, and who uses a file. Reads only.
+//! What stands on a host: domains, volumes, and who uses a file. Read first, then asked; the asking is pure.
 
-use crate::error::Result;
+use crate::error::{Reason, Result};
+use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
 use crate::parallel;
-use crate::xml::domain_info::DomainInfo;
+use crate::xml::domain_info::{DiskInfo, DiskSource};
 use crate::xml::volume::VolumeInfo;
 
-/// Calls of one connection under way at once, for look-ups of many objects.
-const CALLS_AT_ONCE: usize = 16;
+/// Calls of one connection under way at once, for look-ups of many objects; over distance more in the pipe is what
+/// counts.
+const CALLS_AT_ONCE: usize = 32;
 
 /// A volume's path on the host, if the volume is there.
 pub fn find_volume_path(
@@ -21,30 +23,265 @@ pub fn find_volume_path(
     }
 }
 
-/// Everything that uses the file at `path`: domains with it in a disk's chain, and volumes of the pool backed by it.
+/// Everything that uses the file at `path`: domains with it in a disk's chain, and volumes backed by it.
 ///
 /// Whoever made them. An object that vanishes meanwhile uses nothing; one that can't be read is an error, so that
 /// doubt never looks like "unused".
 pub fn users_of_path(hypervisor: &dyn Hypervisor, pool: &str, path: &str) -> Result<Vec<String>> {
-    let mut users = Vec::new();
-    for listed in hypervisor.list_domains()? {
-        let info = DomainInfo::parse(&listed.xml)?;
-        if info.paths().any(|used| used == path) {
-            users.push(format!("domain {}", info.name));
-        }
-    }
-    let names = hypervisor.list_volumes(pool)?;
-    let backed = parallel::map(names, CALLS_AT_ONCE, |name| -> Result<Option<String>> {
-        let Some(xml) = hypervisor.find_volume_xml(pool, &name)? else {
-            return Ok(None);
-        };
-        let backing = VolumeInfo::parse(&xml)?.backing;
-        Ok(backing
-            .filter(|backing| backing.path == path)
-            .map(|_| format!("volume {name}")))
-    });
-    for user in backed {
-        users.extend(user?);
-    }
-    Ok(users)
+    Ok(Files::read("", hypervisor, pool)?.users_of(path))
 }
+
+/// A domain with the XML it was read from.
+#[derive(Debug, Clone)]
+pub struct DomainFiles {
+    /// The domain.
+    pub instance: Instance,
+    /// Its XML, for files in places that nothing here reads (mirrors, external data files).
+    pub xml: String,
+}
+
+/// A volume and the pool it is in.
+#[derive(Debug, Clone)]
+pub struct PoolVolume {
+    /// The pool's name.
+    pub pool: String,
+    /// The volume.
+    pub info: VolumeInfo,
+}
+
+/// One host's domains and volumes at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// Every domain, whoever's.
+    pub domains: Vec<DomainFiles>,
+    /// Every volume of our own pool.
+    pub volumes: Vec<VolumeInfo>,
+    /// The volumes of the host's other pools.
+    pub elsewhere: Vec<PoolVolume>,
+    /// Other pools that can't be looked into.
+    pub blind: Vec<String>,
+    /// Our own pool's name.
+    pub pool: String,
+}
+
+impl Files {
+    /// Reads all of it. `host` is the host's name in the configuration.
+    ///
+    /// Errors: anything that can't be read, our own pool being inactive among it; another pool that can't be read
+    /// is only noted.
+    pub fn read(host: &str, hypervisor: &dyn Hypervisor, pool: &str) -> Result<Self> {
+        let mut files = Files {
+            pool: pool.to_owned(),
+            ..Files::default()
+        };
+        files.volumes = read_volumes(hypervisor, pool)?;
+        for other in hypervisor.list_pools()?.into_iter().filter(|p| p != pool) {
+            match read_other_pool(hypervisor, &other)? {
+                Some(volumes) => {
+                    let in_pool = |info| PoolVolume {
+                        pool: other.clone(),
+                        info,
+                    };
+                    files.elsewhere.extend(volumes.into_iter().map(in_pool));
+                }
+                None => files.blind.push(other),
+            }
+        }
+        // Domains last: one that takes a volume meanwhile is seen.
+        for listed in hypervisor.list_domains()? {
+            let xml = listed.xml.clone();
+            files.domains.push(DomainFiles {
+                instance: Instance::from_domain(host, listed)?,
+                xml,
+            });
+        }
+        Ok(files)
+    }
+
+    /// Like [`read`](Self::read), but lets libvirt look into the directories first: it doesn't know of a file that
+    /// somebody made beside it, an overlay by `qemu-img` say.
+    pub fn read_fresh(host: &str, hypervisor: &dyn Hypervisor, pool: &str) -> Result<Self> {
+        hypervisor.refresh_pool(pool)?;
+        for other in hypervisor.list_pools()?.into_iter().filter(|p| p != pool) {
+            if hypervisor.find_pool(&other)?.is_some_and(|p| p.active) {
+                // What it can't show is noted when it is read.
+                if let Err(error) = hypervisor.refresh_pool(&other) {
+                    log::debug!("host={host} pool {other} can't be refreshed: {error}");
+                }
+            }
+        }
+        Self::read(host, hypervisor, pool)
+    }
+
+    /// The domain of that name.
+    pub fn domain(&self, name: &str) -> Option<&Instance> {
+        let found = self
+            .domains
+            .iter()
+            .find(|domain| domain.instance.domain.name == name);
+        found.map(|domain| &domain.instance)
+    }
+
+    /// The volume of our own pool of that name.
+    pub fn volume(&self, name: &str) -> Option<&VolumeInfo> {
+        self.volumes.iter().find(|volume| volume.name == name)
+    }
+
+    /// Who uses the file at `path`, for people: domains that name it, and volumes that are backed by it.
+    pub fn users_of(&self, path: &str) -> Vec<String> {
+        self.users(path, &|backing| backing == path)
+    }
+
+    /// Who uses a base image, or might: also overlays that name its file in another way (through a symbolic link,
+    /// say), and whatever can't be seen from here. Base images' file names are made of their content, so that a
+    /// same file name means the same image.
+    pub fn users_of_base(&self, path: &str) -> Vec<String> {
+        let name = file_name(path);
+        let mut users = self.users(path, &|backing| {
+            backing == path || file_name(backing) == name
+        });
+        if users.is_empty() {
+            users.extend(self.doubts());
+        }
+        users
+    }
+
+    fn users(&self, path: &str, is_backing: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let mut users = Vec::new();
+        let quoted = escaped(path);
+        for domain in &self.domains {
+            let info = &domain.instance.info;
+            let in_a_chain = info
+                .disks
+                .iter()
+                .any(|disk| self.has(disk, path, is_backing));
+            let anywhere = ['\'', '"']
+                .iter()
+                .any(|quote| domain.xml.contains(&format!("{quote}{quoted}{quote}")))
+                || domain.xml.contains(&format!(">{quoted}<"));
+            if in_a_chain || anywhere {
+                users.push(format!("domain {}", info.name));
+            }
+        }
+        let all = self.volumes.iter().map(|info| (&self.pool, info));
+        let others = self.elsewhere.iter().map(|v| (&v.pool, &v.info));
+        for (pool, info) in all.chain(others) {
+            let backed = info.backing.as_ref().is_some_and(|b| is_backing(&b.path));
+            if backed && *pool == self.pool {
+                users.push(format!("volume {}", info.name));
+            } else if backed {
+                users.push(format!("volume {} of pool {pool}", info.name));
+            }
+        }
+        users
+    }
+
+    fn has(&self, disk: &DiskInfo, path: &str, is_backing: &dyn Fn(&str) -> bool) -> bool {
+        let is_path = |source: &DiskSource| match source {
+            DiskSource::Path(named) => named == path,
+            DiskSource::Volume { pool, volume } => match self.path_in(pool, volume) {
+                Some(known) => known == path,
+                // A pool that can't be seen into: the name is all there is to go by.
+                None => volume == file_name(path),
+            },
+            DiskSource::Other => false,
+        };
+        let backed = disk.backing.iter().any(|source| match source {
+            DiskSource::Path(named) => is_backing(named),
+            _ => is_path(source),
+        });
+        backed || is_path(&disk.source)
+    }
+
+    /// The path of a volume of any pool that could be read.
+    fn path_in(&self, pool: &str, volume: &str) -> Option<&str> {
+        if pool == self.pool {
+            return self.volume(volume).map(|info| info.path.as_str());
+        }
+        let found = self
+            .elsewhere
+            .iter()
+            .find(|other| other.pool == pool && other.info.name == volume);
+        found.map(|other| other.info.path.as_str())
+    }
+
+    /// What may be backed by a base image without showing it: pools that can't be looked into, and disks of
+    /// domains that are off whose files are in no pool.
+    fn doubts(&self) -> Vec<String> {
+        let mut doubts: Vec<String> = self
+            .blind
+            .iter()
+            .map(|pool| format!("whatever is in pool {pool}, which can't be looked into"))
+            .collect();
+        let known = |path: &str| {
+            self.volumes.iter().any(|info| info.path == path)
+                || self.elsewhere.iter().any(|other| other.info.path == path)
+        };
+        for domain in &self.domains {
+            let hidden = domain.instance.info.disks.iter().find_map(|disk| {
+                // libvirt shows a running domain's whole chain.
+                let shown = domain.instance.state.is_active() || !disk.backing.is_empty();
+                match &disk.source {
+                    DiskSource::Path(path)
+                        if !shown && disk.format.as_deref() != Some("raw") && !known(path) =>
+                    {
+                        Some(path)
+                    }
+                    _ => None,
+                }
+            });
+            if let Some(path) = hidden {
+                let name = &domain.instance.domain.name;
+                doubts.push(format!(
+                    "perhaps the disk {path} of domain {name}, which is off and in no pool"
+                ));
+            }
+        }
+        doubts
+    }
+}
+
+fn read_volumes(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Vec<VolumeInfo>> {
+    let names = hypervisor.list_volumes(pool)?;
+    let read = parallel::map(names, CALLS_AT_ONCE, |name| {
+        let xml = hypervisor.find_volume_xml(pool, &name)?;
+        xml.map(|xml| VolumeInfo::parse(&xml)).transpose()
+    });
+    read.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// The volumes of a pool that isn't ours; `None` where it can't be looked into.
+fn read_other_pool(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Option<Vec<VolumeInfo>>> {
+    match hypervisor.find_pool(pool)? {
+        // Undefined since it was listed.
+        None => return Ok(Some(Vec::new())),
+        Some(found) if !found.active => return Ok(None),
+        Some(_) => {}
+    }
+    match read_volumes(hypervisor, pool) {
+        Ok(volumes) => Ok(Some(volumes)),
+        Err(error) if matches!(error.reason(), Reason::LibvirtError | Reason::PoolBusy) => {
+            log::debug!("pool {pool} can't be read: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The part of a path after its last slash.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A path as libvirt writes it in XML.
+fn escaped(path: &str) -> String {
+    path.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&apos;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+#[path = "inventory/tests.rs"]
+pub(crate) mod tests;

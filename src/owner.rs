@@ -13,6 +13,17 @@ pub struct Owner {
     started: String,
 }
 
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs, on this machine.
+    Alive,
+    /// It ran on this machine, and has ended.
+    Gone,
+    /// It is another machine's, or nobody's that is known.
+    Unknown,
+}
+
 impl Owner {
     /// This process.
     pub fn this_process() -> Self {
@@ -42,8 +53,19 @@ impl Owner {
 
     /// Whether it surely isn't running any more; false when that can't be known from here.
     pub fn is_gone(&self) -> bool {
-        let known = !self.place.is_empty() && !self.started.is_empty();
-        known && self.place == place() && start_time(self.pid).as_ref() != Some(&self.started)
+        self.liveness() == Liveness::Gone
+    }
+
+    /// Whether it runs, as far as that can be known from here.
+    pub fn liveness(&self) -> Liveness {
+        if self.place.is_empty() || self.started.is_empty() || self.place != place() {
+            return Liveness::Unknown;
+        }
+        if start_time(self.pid).as_ref() == Some(&self.started) {
+            Liveness::Alive
+        } else {
+            Liveness::Gone
+        }
     }
 }
 
@@ -76,7 +98,7 @@ mod tests {
     fn this_process_is_not_gone_and_a_reaped_child_is() {
         let me = Owner::this_process();
         assert_eq!(Owner::parse(&me.to_word()), Some(me.clone()));
-        assert!(!me.is_gone());
+        assert_eq!(me.liveness(), Liveness::Alive);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let owner = Owner {
             pid: child.id(),
@@ -85,13 +107,11 @@ mod tests {
         };
         child.wait().unwrap();
         assert!(owner.is_gone());
-        assert!(
-            !Owner {
-                place: "elsewhere".into(),
-                ..owner
-            }
-            .is_gone()
-        );
+        let elsewhere = Owner {
+            place: "elsewhere".into(),
+            ..owner
+        };
+        assert_eq!(elsewhere.liveness(), Liveness::Unknown);
     }
 
     #[test]

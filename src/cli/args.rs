@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::upkeep::{ImageListArgs, ImageRmArgs, PruneArgs};
+
 /// `egressctl create`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -185,6 +187,12 @@ pub struct DeleteArgs {
 pub enum ImageCommand {
     /// Make an image ready on hosts, from one download
     Pull(PullArgs),
+    /// List the base images on the hosts
+    List(ImageListArgs),
+    /// Delete base images that nobody uses or wants
+    Prune(PruneArgs),
+    /// Delete one image's base volumes, unless they are used
+    Rm(ImageRmArgs),
 }
 
 /// `egressctl image pull`.
@@ -213,6 +221,9 @@ pub struct CheckArgs {
     /// Only this host (can be repeated)
     #[arg(long, value_name = "HOST")]
     pub zone: Vec<String>,
+    /// Write metrics to this file, for node_exporter's textfile collector
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub metrics: Option<PathBuf>,
 }
 
 /// `egressctl config …`.

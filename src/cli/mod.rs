@@ -3,6 +3,7 @@
 #![allow(clippy::doc_markdown, rustdoc::broken_intra_doc_links)]
 
 mod args;
+mod upkeep;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
 };
+
+pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
 #[derive(Debug, Parser)]
@@ -101,6 +104,10 @@ pub enum Command {
     List(ListArgs),
     /// Delete instances with their volumes
     Delete(DeleteArgs),
+    /// Set how long an instance lives from now on
+    Extend(ExtendArgs),
+    /// Delete what nobody needs: expired instances, leftovers of crashes
+    Gc(GcArgs),
     /// Work with base images
     #[command(
         subcommand,

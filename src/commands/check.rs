@@ -5,7 +5,7 @@ use crate::check::{HostReport, Severity, check};
 use crate::cli::CheckArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::output::{CheckRecord, Document};
-use crate::{parallel, placement};
+use crate::{metrics, parallel, placement};
 
 pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
@@ -18,6 +18,9 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         .iter()
         .flat_map(|(host, report)| errors_of(host, report))
         .collect();
+    if let Some(path) = &args.metrics {
+        metrics::write(path, &metrics::of_check(&reports, jiff::Timestamp::now()))?;
+    }
     let unhealthy = reports
         .iter()
         .filter(|(_, report)| !report.is_healthy())

@@ -1,15 +1,34 @@
 //! `egressctl image …`.
 
-use super::Context;
-use crate::cli::{ImageCommand, PullArgs};
-use crate::error::{Error, Result};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Context, gc};
+use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
+use crate::error::{Error, Reason, Result};
+use crate::gc::inventory::HostView;
+use crate::gc::plan::{self, Base, BaseState, Decision, Kind, Rules, Target};
+use crate::gc::{Request, Scope, collect, read_hosts, sweep_host};
+use crate::image::names::BaseName;
 use crate::image::pull::{PullRequest, pull};
-use crate::output::{Document, PullBars, PulledRecord};
+use crate::inventory::file_name;
+use crate::output::{Document, ImageRecord, PullBars, PulledRecord};
 use crate::placement;
+
+/// What the image commands may delete.
+const IMAGES_ONLY: Scope = Scope {
+    instances: false,
+    unfinished: true,
+    images: true,
+};
 
 pub(super) fn run(command: &ImageCommand, context: &Context<'_>) -> Result<Vec<Error>> {
     match command {
         ImageCommand::Pull(args) => run_pull(args, context),
+        ImageCommand::List(args) => run_list(args, context),
+        ImageCommand::Prune(args) => run_prune(args, context),
+        ImageCommand::Rm(args) => run_rm(args, context),
     }
 }
 
@@ -40,4 +59,151 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     document.errors.dedup();
     context.ui.document(&document)?;
     Ok(document.errors)
+}
+
+fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let (views, found) = read_hosts(&hosts)?;
+    let now = Timestamp::now();
+    let mut document = Document {
+        items: Vec::new(),
+        errors: found.errors,
+    };
+    for view in &views {
+        for base in plan::bases(view, &context.all_images, now) {
+            let instances = instances_on(view, &base);
+            document
+                .items
+                .push(ImageRecord::new(&view.host, &base, instances));
+        }
+    }
+    context.ui.document(&document)?;
+    Ok(document.errors)
+}
+
+/// The domains that run on this base image: their disk is an overlay on it.
+fn instances_on(view: &HostView, base: &Base<'_>) -> Vec<String> {
+    let name = file_name(&base.volume.path);
+    let overlays = view.files.volumes.iter().filter(|volume| {
+        let backing = volume.backing.as_ref();
+        backing.is_some_and(|backing| file_name(&backing.path) == name)
+    });
+    let paths: Vec<&str> = overlays.map(|volume| volume.path.as_str()).collect();
+    view.files
+        .domains
+        .iter()
+        .map(|domain| &domain.instance)
+        .filter(|instance| instance.info.paths().any(|path| paths.contains(&path)))
+        .map(|instance| instance.domain.name.clone())
+        .collect()
+}
+
+fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let request = Request {
+        scope: IMAGES_ONLY,
+        keep: None,
+        min_age: args.older_than,
+        // A host's images are its own business; where its pool may be shared, all hosts must be seen.
+        partial: true,
+        dry_run: args.dry_run,
+        images: &context.all_images,
+        all_hosts: hosts.len() == context.hosts.len(),
+    };
+    let outcome = collect(&hosts, &request)?;
+    gc::show(context, outcome, args.dry_run, args.explain)
+}
+
+fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let (views, mut outcome) = read_hosts(&hosts)?;
+    let rules = Rules {
+        scope: IMAGES_ONLY,
+        keep: None,
+        min_age: Duration::ZERO,
+        images: &context.all_images,
+        sees_all: outcome.errors.is_empty() && hosts.len() == context.hosts.len(),
+    };
+    let now = Timestamp::now();
+    let mut seen = false;
+    for (view, host) in views
+        .iter()
+        .filter_map(|view| Some((view, hosts.iter().find(|host| host.name() == view.host)?)))
+    {
+        for base in plan::bases(view, &context.all_images, now) {
+            if base.volume.name != args.image && base.key != args.image {
+                continue;
+            }
+            seen = true;
+            match removal(view, &base, &args.image) {
+                Ok(Some(decision)) => {
+                    let (items, errors) = sweep_host(host, &hosts, view, vec![decision], &rules);
+                    outcome.errors.extend(
+                        items.iter().filter(|i| !i.goes).map(|item| {
+                            in_use(&item.reason, &base.volume.name).on_host(host.name())
+                        }),
+                    );
+                    outcome.items.extend(items);
+                    outcome.errors.extend(errors);
+                }
+                Ok(None) => {}
+                Err(error) => outcome.errors.push(error.on_host(host.name())),
+            }
+        }
+    }
+    if !seen && outcome.errors.is_empty() {
+        ensure_known(args, context)?;
+        context.ui.note(&format!("{}: already absent", args.image));
+    }
+    gc::show(context, outcome, false, false)
+}
+
+/// The deletion that was asked for by name; none for what the name only happens to cover.
+fn removal(view: &HostView, base: &Base<'_>, asked: &str) -> Result<Option<Decision>> {
+    let volume = &base.volume.name;
+    match base.state {
+        // Only its own name could mean it, and even then it isn't ours to delete.
+        BaseState::Operator if volume == asked => Err(Error::permanent(
+            Reason::ForeignDomain,
+            format!("volume {volume} is the operator's cache: it was left alone"),
+        )),
+        BaseState::Operator => Ok(None),
+        BaseState::Pulling => Err(in_use("it is being pulled", volume)),
+        BaseState::Ready if base.marker.is_none_or(|m| m.pulled_at.is_none()) => {
+            Err(Error::permanent(
+                Reason::InDoubt,
+                format!("volume {volume} has a marker that isn't egressctl's: it was left alone"),
+            ))
+        }
+        BaseState::Ready | BaseState::Unfinished => Ok(Some(Decision {
+            host: view.host.clone(),
+            kind: Kind::Image,
+            target: Target::Base {
+                base: volume.clone(),
+                shown: volume.clone(),
+                claim: view.claims.get(volume).map(|claim| claim.content.clone()),
+                ready: base.state == BaseState::Ready,
+            },
+            verdict: Ok("as asked".to_owned()),
+        })),
+    }
+}
+
+fn in_use(why: &str, volume: &str) -> Error {
+    Error::permanent(
+        Reason::InDoubt,
+        format!("volume {volume} was left alone: {why}"),
+    )
+}
+
+/// What is nowhere was deleted before, if it has a name that an image could have.
+fn ensure_known(args: &ImageRmArgs, context: &Context<'_>) -> Result<()> {
+    let is_key = context
+        .all_images
+        .iter()
+        .any(|image| image.key == args.image);
+    if is_key || BaseName::parse(&args.image).is_some() {
+        return Ok(());
+    }
+    placement::image(&context.provider, Some(&args.image)).map(drop)
 }

@@ -5,6 +5,8 @@ mod completion;
 mod config;
 mod create;
 mod delete;
+mod extend;
+mod gc;
 mod get;
 mod image;
 mod list;
@@ -14,7 +16,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg};
-use crate::config::{Config, Provider, discover, load, process_env};
+use crate::config::{Config, Image, Provider, discover, load, process_env};
 use crate::error::{Class, Error, Result};
 use crate::find::Managers;
 use crate::host::{Cancels, HostSession, SharedPrompt};
@@ -31,6 +33,8 @@ pub fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Vec<Error>> {
         Command::Get(args) => get::run(args, &Context::new(&cli.global, ui, cancels)?),
         Command::List(args) => list::run(args, &Context::new(&cli.global, ui, cancels)?),
         Command::Delete(args) => delete::run(args, &Context::new(&cli.global, ui, cancels)?),
+        Command::Extend(args) => extend::run(args, &Context::new(&cli.global, ui, cancels)?),
+        Command::Gc(args) => gc::run(args, &Context::new(&cli.global, ui, cancels)?),
         Command::Image(command) => image::run(command, &Context::new(&cli.global, ui, cancels)?),
         Command::Check(args) => check::run(args, &Context::new(&cli.global, ui, cancels)?),
     }
@@ -40,19 +44,26 @@ pub fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Vec<Error>> {
 struct Context<'a> {
     ui: &'a Ui,
     provider: Provider,
+    /// The images of all the file's providers, which may share pools.
+    all_images: Vec<Image>,
     hosts: Vec<HostSession>,
     cancels: Cancels,
 }
 
 impl<'a> Context<'a> {
     fn new(global: &GlobalArgs, ui: &'a Ui, cancels: &Cancels) -> Result<Self> {
-        let provider = load_config(global)?
-            .provider(global.provider.as_deref())?
-            .clone();
+        let config = load_config(global)?;
+        let provider = config.provider(global.provider.as_deref())?.clone();
+        let all_images = config
+            .providers
+            .iter()
+            .flat_map(|provider| provider.images.iter().cloned())
+            .collect();
         let hosts = HostSession::of_provider(&provider, cancels, Some(&asks_once()));
         Ok(Context {
             ui,
             provider,
+            all_images,
             hosts,
             cancels: cancels.clone(),
         })

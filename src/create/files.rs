@@ -6,6 +6,7 @@ use super::spec::{CreateSpec, Identity};
 use crate::delete::{SEED_HEAD, seed_mark};
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
@@ -167,4 +168,23 @@ pub(super) fn make_overlay(
     let path = created.ok_or_else(|| not_ours(host, &volume))?;
     undo.made(Made::Volume(volume));
     Ok(path)
+}
+
+/// Looks for the base's marker once more, now that the overlay shows that the base is used: whoever removes a base
+/// deletes its marker first and looks for overlays after that, so one of the two sees the other.
+pub(super) fn ensure_published(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    base: &BaseImage,
+) -> Result<()> {
+    let marker = marker_volume(&base.volume);
+    if hypervisor.find_volume_xml(host.pool(), &marker)?.is_some() {
+        return Ok(());
+    }
+    Err(Error::transient(
+        Reason::ImageNotReady,
+        format!("base image {} was removed meanwhile", base.volume),
+    )
+    .on_host(host.name())
+    .hint("run the same command again: it pulls the image"))
 }

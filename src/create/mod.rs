@@ -140,6 +140,7 @@ fn make(
         Seeded::DomainAppeared(instance) => return Ok(Outcome::Appeared(instance)),
     };
     let overlay = files::make_overlay(host, hypervisor, spec, base, disk, undo)?;
+    files::ensure_published(host, hypervisor, base)?;
     let xml = spec
         .domain(
             &identity,

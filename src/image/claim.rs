@@ -214,7 +214,7 @@ impl Drop for Claim {
     }
 }
 
-fn owner_of(content: &[u8]) -> Option<Owner> {
+pub(crate) fn owner_of(content: &[u8]) -> Option<Owner> {
     let text = std::str::from_utf8(content).ok()?;
     Owner::parse(text.split_whitespace().next()?)
 }

@@ -1,14 +1,16 @@
 //! Base images: what their bytes are, and what they should be.
 
-mod claim;
+pub(crate) mod claim;
 mod decompress;
 pub mod digest;
 pub mod head;
 pub mod identity;
+pub mod names;
 pub mod policy;
 pub mod pull;
 pub mod qcow2;
 pub mod ready;
+pub mod remove;
 mod source;
 pub mod store;
 mod stream;

@@ -251,6 +251,9 @@ pub trait DomainCalls: Send + Sync {
     fn destroy_domain(&self, domain: &DomainRef) -> Result<()>;
     /// Forgets it, with managed save, snapshot and checkpoint metadata; already gone is fine.
     fn undefine_domain(&self, domain: &DomainRef, nvram: NvramPolicy) -> Result<()>;
+    /// Replaces the metadata element of our namespace, in the domain's definition and, while it runs, in the
+    /// running domain too (`virDomainSetMetadata`). `xml` declares no namespace of ours: libvirt does.
+    fn set_metadata(&self, domain: &DomainRef, xml: &str) -> Result<()>;
     /// `virDomainInterfaceAddresses`.
     fn interface_addresses(
         &self,

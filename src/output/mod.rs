@@ -5,6 +5,7 @@ mod progress;
 mod prompt;
 mod records;
 mod table;
+mod upkeep;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -15,6 +16,7 @@ pub use document::{Document, Row};
 pub use progress::PullBars;
 pub use prompt::passphrase;
 pub use records::{CheckRecord, DeletedRecord, InstanceRecord, PulledRecord};
+pub use upkeep::{ImageRecord, SweptRecord};
 
 /// How this run talks: formats, terminal, quietness.
 pub struct Ui {
@@ -97,6 +99,13 @@ impl Ui {
     pub fn note(&self, text: &str) {
         if self.chatter != Chatter::None {
             stderr_line(text);
+        }
+    }
+
+    /// Tells a person at a terminal; nobody else, so that cron has nothing to mail.
+    pub fn note_on_terminal(&self, text: &str) {
+        if io::stderr().is_terminal() {
+            self.note(text);
         }
     }
 

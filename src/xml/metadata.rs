@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::tree::{Element, Namespace, parse};
+use super::tree::{Element, Namespace, Node, parse};
 use crate::config::{Firmware, Nic};
 use crate::error::Result;
 
@@ -134,9 +134,18 @@ pub struct Extra {
 }
 
 impl Metadata {
-    /// The element as a fragment for `virDomainSetMetadata`, its namespace declared.
+    /// The element on its own, its namespace declared.
     pub fn to_xml(&self) -> Result<String> {
         self.to_element().to_xml()
+    }
+
+    /// The element for `virDomainSetMetadata`, which puts namespace and prefix in by itself, and refuses an element
+    /// that declares that prefix ("failed to create a new XML namespace", libvirt 11.3).
+    pub fn to_fragment(&self) -> Result<String> {
+        let mut element = self.to_element();
+        let declaration = format!("xmlns:{PREFIX}");
+        element.attributes.retain(|(key, _)| *key != declaration);
+        bare(element).to_xml()
     }
 
     /// The element, for a domain's `<metadata>`.
@@ -172,6 +181,19 @@ impl Metadata {
 /// An element in our namespace.
 fn own(local: &str) -> Element {
     Element::new(&format!("{PREFIX}:{local}"))
+}
+
+/// The element with our prefix taken off its name and its descendants'.
+fn bare(mut element: Element) -> Element {
+    if element.prefix == PREFIX {
+        element.prefix.clear();
+    }
+    for node in &mut element.nodes {
+        if let Node::Element(child) = node {
+            *child = bare(child.clone());
+        }
+    }
+    element
 }
 
 /// The operator's record, as far as it is shown.

@@ -136,8 +136,10 @@ impl StorageCalls for Connection {
         })?;
         let mut names = Vec::with_capacity(volumes.len());
         for volume in volumes {
-            // The name is part of the handle: no call to the daemon.
-            names.push(self.rpc("virStorageVolGetName", &about, || volume.name())?);
+            // The name is part of the handle: no call to the daemon. The handle saves the look-up by name later.
+            let volume_name = self.rpc("virStorageVolGetName", &about, || volume.name())?;
+            lock(&self.volumes).insert((name.to_owned(), volume_name.clone()), volume);
+            names.push(volume_name);
         }
         names.sort();
         Ok(names)

@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 
 use super::{
-    Element, Extra, Manager, Mark, Metadata, NAMESPACE, Namespace, OperatorRecord, PREFIX,
+    Element, Extra, Manager, Mark, Metadata, NAMESPACE, Namespace, Node, OperatorRecord, PREFIX,
     SpecRecord, VERSION, VolumeRef, VolumeRole,
 };
-use crate::xml::tree::Node;
 
 /// The children that make an unbound `instance` ours; the operator's records have no `specHash`.
 const REQUIRED: [&str; 4] = ["managed", "uid", "createdAt", "specHash"];

@@ -343,3 +343,27 @@ fn the_hash_covers_every_field_and_differences_name_it() {
     assert_ne!(left.hash(), right.hash());
     assert_eq!(base.hash().len(), 64);
 }
+
+#[test]
+fn the_fragment_for_libvirt_leaves_our_namespace_to_it() {
+    let mut metadata = full();
+    let with_more = plain().to_xml().unwrap().replace(
+        "</egressctl:instance>",
+        "<egressctl:later>1</egressctl:later><x:note xmlns:x=\"urn:x\"><x:a/></x:note></egressctl:instance>",
+    );
+    metadata.extra = in_domain(&with_more).metadata().unwrap().extra.clone();
+    let fragment = metadata.to_fragment().unwrap();
+    assert!(
+        fragment.starts_with("<instance version=\"1\">"),
+        "{fragment}"
+    );
+    assert!(!fragment.contains("egressctl"), "{fragment}");
+    assert!(fragment.contains("<later>1</later>"), "{fragment}");
+    assert!(
+        fragment.contains("<x:note xmlns:x=\"urn:x\">"),
+        "{fragment}"
+    );
+    // What libvirt makes of it: every bare name gets our namespace.
+    let bound = fragment.replacen("<instance", &format!("<instance xmlns=\"{NAMESPACE}\""), 1);
+    assert_eq!(in_domain(&bound).metadata(), Some(&metadata));
+}

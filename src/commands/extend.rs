@@ -1,0 +1,89 @@
+//! `egressctl extend`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Context;
+use crate::cli::ExtendArgs;
+use crate::error::{Error, Reason, Result};
+use crate::find::{self, Managers};
+use crate::instance::Instance;
+use crate::name::InstanceRef;
+use crate::output::{Document, InstanceRecord};
+use crate::placement;
+use crate::xml::metadata::Manager;
+
+pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let wanted: InstanceRef = args.name.parse()?;
+    let expires_at = expiry(args)?;
+    if args.zone.is_some() {
+        placement::zone(&context.provider, args.zone.as_deref())?;
+    }
+    let name = wanted.name().as_str();
+    let Some(hosts) = find::hosts_of(&context.hosts, &wanted, args.zone.as_deref())? else {
+        return Err(find::not_found(name));
+    };
+    let found = find::by_name(&hosts, name, Managers::only(Manager::Egressctl));
+    find::ensure_one(name, &found.instances)?;
+    if let Some(error) = found.errors.into_iter().next() {
+        // The name may stand there, too.
+        return Err(error
+            .while_doing(format!("not every host could be asked for {name}"))
+            .hint("name the instance by its ID, or add --zone"));
+    }
+    let instance = found.instances.into_iter().next();
+    let instance = instance.ok_or_else(|| find::not_found(name))?;
+    let extended = extend(context, &instance, expires_at)?;
+    let record = InstanceRecord::new(&extended, Timestamp::now());
+    context.ui.document(&Document::of(vec![record]))?;
+    Ok(Vec::new())
+}
+
+/// When it shall expire; none means never.
+fn expiry(args: &ExtendArgs) -> Result<Option<Timestamp>> {
+    let Some(duration) = args.duration else {
+        return Ok(None);
+    };
+    let too_long = |_| {
+        Error::usage(
+            Reason::BadArgument,
+            "the duration is longer than time is counted",
+        )
+        .hint("--never lets it live until it is deleted")
+    };
+    let duration = SignedDuration::try_from(duration).map_err(too_long)?;
+    let at = Timestamp::now().checked_add(duration).map_err(too_long)?;
+    // Whole seconds, as create writes them.
+    Ok(Some(Timestamp::from_second(at.as_second()).unwrap_or(at)))
+}
+
+/// Writes the time into the domain's metadata, and reads it back.
+fn extend(
+    context: &Context<'_>,
+    instance: &Instance,
+    expires_at: Option<Timestamp>,
+) -> Result<Instance> {
+    let host = context
+        .hosts
+        .iter()
+        .find(|host| host.name() == instance.host);
+    let (Some(host), Some(metadata)) = (host, instance.metadata()) else {
+        return Err(find::not_found(&instance.domain.name));
+    };
+    let hypervisor = host.connect()?;
+    let mut metadata = metadata.clone();
+    metadata.expires_at = expires_at;
+    hypervisor.set_metadata(&instance.domain, &metadata.to_fragment()?)?;
+    let lost = |why: &str| {
+        Error::transient(Reason::InDoubt, format!("{} {why}", instance.id()))
+            .on_host(host.name())
+            .hint("run the same command again")
+    };
+    let again = hypervisor
+        .find_domain(&instance.domain.name)?
+        .ok_or_else(|| lost("vanished meanwhile"))?;
+    let again = Instance::from_domain(host.name(), again)?;
+    if again.metadata().map(|metadata| metadata.expires_at) != Some(expires_at) {
+        return Err(lost("doesn't show the new time"));
+    }
+    Ok(find::with_addresses(&*hypervisor, again))
+}

@@ -1,0 +1,124 @@
+//! `egressctl gc`, and what it shares with `image prune`.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Instant;
+
+use super::Context;
+use crate::cli::{Format, GcArgs};
+use crate::error::{Error, Reason, Result};
+use crate::gc::keep::KeepList;
+use crate::gc::{Outcome, Request, Scope, collect};
+use crate::output::{Document, SweptRecord};
+use crate::{metrics, placement};
+
+/// The most that is read of a keep list, in bytes.
+const KEEP_LIMIT: u64 = 64 << 20;
+
+pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let started = Instant::now();
+    // Understood in full before any host is asked.
+    let keep = args
+        .keep
+        .as_deref()
+        .map(|path| read_keep_list(path, args.keep_none))
+        .transpose()?;
+    let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    let request = Request {
+        scope: Scope {
+            instances: true,
+            unfinished: true,
+            images: args.images,
+        },
+        keep: keep.as_ref(),
+        min_age: args.min_age,
+        partial: args.partial,
+        dry_run: args.dry_run,
+        images: &context.all_images,
+        all_hosts: hosts.len() == context.hosts.len(),
+    };
+    let outcome = collect(&hosts, &request)?;
+    if let Some(path) = &args.metrics {
+        let text = metrics::of_gc(
+            &outcome,
+            args.dry_run,
+            started.elapsed(),
+            jiff::Timestamp::now(),
+        );
+        metrics::write(path, &text)?;
+    }
+    show(context, outcome, args.dry_run, args.explain)
+}
+
+/// Prints what went, one line each; nothing where nothing did.
+pub(super) fn show(
+    context: &Context<'_>,
+    outcome: Outcome,
+    dry_run: bool,
+    explain: bool,
+) -> Result<Vec<Error>> {
+    let doubts = outcome
+        .items
+        .iter()
+        .filter(|item| !item.goes && item.reason.starts_with("in doubt"))
+        .count();
+    // In lines, what was to go and didn't is told by its error.
+    let lines = context.ui.format() == Format::Table;
+    let records: Vec<SweptRecord> = outcome
+        .items
+        .iter()
+        .filter(|item| {
+            if item.goes {
+                item.deleted || dry_run || !lines
+            } else {
+                explain
+            }
+        })
+        .map(SweptRecord::new)
+        .collect();
+    if lines {
+        let lines: String = records.iter().map(SweptRecord::line).collect();
+        context.ui.data(&lines)?;
+    } else {
+        context.ui.document(&Document {
+            items: records,
+            errors: outcome.errors.clone(),
+        })?;
+    }
+    if doubts > 0 && !explain {
+        context.ui.note_on_terminal(&format!(
+            "{doubts} more are in doubt, and were kept: add --explain"
+        ));
+    }
+    Ok(outcome.errors)
+}
+
+fn read_keep_list(path: &Path, may_be_empty: bool) -> Result<KeepList> {
+    let stdin = path == Path::new("-");
+    let source = if stdin {
+        "on stdin".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let mut bytes = Vec::new();
+    let read = if stdin {
+        io::stdin().take(KEEP_LIMIT + 1).read_to_end(&mut bytes)
+    } else {
+        fs::File::open(path).and_then(|file| file.take(KEEP_LIMIT + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| {
+        Error::usage(
+            Reason::BadArgument,
+            format!("the keep list {source} can't be read: nothing was touched"),
+        )
+        .because(error)
+    })?;
+    if bytes.len() as u64 > KEEP_LIMIT {
+        return Err(Error::usage(
+            Reason::BadArgument,
+            format!("the keep list {source} is larger than 64 MiB"),
+        ));
+    }
+    KeepList::parse(&source, &bytes, may_be_empty)
+}

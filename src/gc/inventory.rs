@@ -1,0 +1,279 @@
+//! What gc sees of one host: domains, volumes, and what marks, markers and claims say. Reads only.
+
+use std::collections::BTreeMap;
+
+use crate::delete::SEED_HEAD;
+use crate::error::Result;
+use crate::facts;
+use crate::host::HostSession;
+use crate::image::claim;
+use crate::image::identity::{MARKER_LIMIT, Marker};
+use crate::image::names::{BaseName, base_of_claim, base_of_marker};
+use crate::inventory::Files;
+use crate::leftover::instance_of_seed;
+use crate::libvirt::Hypervisor;
+use crate::name::InstanceName;
+use crate::owner::{Liveness, Owner};
+use crate::parallel;
+use crate::seed::{self, SeedMark};
+use crate::xml::pool::PoolInfo;
+use crate::xml::volume::VolumeInfo;
+
+/// Streams of one connection under way at once.
+const READS_AT_ONCE: usize = 8;
+/// A seed without a mark is read to its end to see whether there is anything in it; larger ones aren't, and count as
+/// somebody's. Bytes.
+const EMPTY_LIMIT: u64 = 4 << 20;
+
+/// Everything that gc decides by, of one host.
+#[derive(Debug, Clone, Default)]
+pub struct HostView {
+    /// The host's name in the configuration.
+    pub host: String,
+    /// Domains and volumes.
+    pub files: Files,
+    /// The seeds that no domain has, by volume.
+    pub seeds: BTreeMap<String, SeedView>,
+    /// The markers of what is named like our base images, by base volume.
+    pub markers: BTreeMap<String, MarkerView>,
+    /// Claims on such base images, by base volume.
+    pub claims: BTreeMap<String, ClaimView>,
+    /// How many seconds the host's clock is ahead of ours, where it could be asked.
+    pub clock_offset: Option<i64>,
+    /// Whether other hosts may see the same pool.
+    pub shared: Sharing,
+}
+
+/// Whether a pool is on storage that other hosts see, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// It is the host's own.
+    #[default]
+    Own,
+    /// It is, or may be, on a network file system.
+    Perhaps,
+}
+
+/// What a seed's content says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SeedView {
+    /// It has our mark; and whether its maker is still at work.
+    Marked(SeedMark, Liveness),
+    /// There is nothing in it but zeros.
+    Empty,
+    /// It is something else.
+    Other,
+}
+
+/// What a marker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkerView {
+    /// It vouches for its base.
+    Valid(Box<Marker>),
+    /// It is empty or zeros: a crash while it was written.
+    Unwritten,
+    /// It is something else.
+    Other,
+}
+
+/// A claim: who is pulling an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimView {
+    /// Its bytes, to know it again.
+    pub content: Vec<u8>,
+    /// What can be said of its owner.
+    pub owner: ClaimOwner,
+}
+
+/// A claim's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimOwner {
+    /// A process of some machine.
+    Process(Liveness),
+    /// Nothing was written yet.
+    Unwritten,
+    /// It isn't one of our claims.
+    Other,
+}
+
+/// Reads a host. Errors: whatever can't be read, as acting on a partial view is how live machines get reaped.
+pub fn read(host: &HostSession) -> Result<HostView> {
+    let hypervisor = host.connect()?;
+    let hypervisor = &*hypervisor;
+    let pool = crate::image::store::usable_pool(host, hypervisor)?;
+    let files = Files::read(host.name(), hypervisor, host.pool())?;
+    let seeds = read_seeds(hypervisor, &files)?;
+    let (markers, claims) = read_records(hypervisor, &files)?;
+    Ok(HostView {
+        host: host.name().to_owned(),
+        seeds,
+        markers,
+        claims,
+        clock_offset: facts::clock_offset(hypervisor)?,
+        shared: sharing(hypervisor, &pool)?,
+        files,
+    })
+}
+
+/// Looks into every volume that is named like a seed, and whose instance isn't there.
+fn read_seeds(hypervisor: &dyn Hypervisor, files: &Files) -> Result<BTreeMap<String, SeedView>> {
+    let candidates: Vec<(&VolumeInfo, InstanceName)> = files
+        .volumes
+        .iter()
+        .filter_map(|volume| Some((volume, instance_of_seed(&volume.name)?)))
+        .filter(|(_, name)| files.domain(name.as_str()).is_none())
+        .collect();
+    let read = parallel::map(candidates, READS_AT_ONCE, |(volume, _)| {
+        let view = read_seed(hypervisor, &files.pool, volume)?;
+        Ok(view.map(|view| (volume.name.clone(), view)))
+    });
+    read.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// One seed's content; `None` where it vanished.
+pub(super) fn read_seed(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    volume: &VolumeInfo,
+) -> Result<Option<SeedView>> {
+    let download = |limit| hypervisor.download_volume(pool, &volume.name, limit);
+    let Some(head) = download(SEED_HEAD)? else {
+        return Ok(None);
+    };
+    if let Some(mark) = seed::read_mark(&head) {
+        let owner = mark.owner.as_deref().and_then(Owner::parse);
+        let liveness = owner.map_or(Liveness::Unknown, |owner| owner.liveness());
+        return Ok(Some(SeedView::Marked(mark, liveness)));
+    }
+    let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    let whole = volume.capacity.max(volume.physical.unwrap_or(0));
+    if !zeros(&head) || whole > EMPTY_LIMIT {
+        return Ok(Some(SeedView::Other));
+    }
+    let limit = usize::try_from(EMPTY_LIMIT).unwrap_or(usize::MAX);
+    Ok(download(limit)?.map(|all| {
+        if zeros(&all) {
+            SeedView::Empty
+        } else {
+            SeedView::Other
+        }
+    }))
+}
+
+/// Markers and claims, each by its base volume.
+type Records = (BTreeMap<String, MarkerView>, BTreeMap<String, ClaimView>);
+
+fn read_records(hypervisor: &dyn Hypervisor, files: &Files) -> Result<Records> {
+    let names = files.volumes.iter().map(|volume| volume.name.clone());
+    let wanted: Vec<String> = names
+        .filter(|name| base_of_marker(name).is_some() || base_of_claim(name).is_some())
+        .collect();
+    let read = parallel::map(wanted, READS_AT_ONCE, |name| {
+        let content = hypervisor.download_volume(&files.pool, &name, MARKER_LIMIT)?;
+        Ok(content.map(|content| (name, content)))
+    });
+    let (mut markers, mut claims) = (BTreeMap::new(), BTreeMap::new());
+    for record in read.into_iter().filter_map(Result::transpose) {
+        let (name, content) = record?;
+        if let Some(BaseName { volume, .. }) = base_of_marker(&name) {
+            markers.insert(volume, view_marker(&content));
+        } else if let Some(BaseName { volume, .. }) = base_of_claim(&name) {
+            claims.insert(volume, view_claim(content));
+        }
+    }
+    Ok((markers, claims))
+}
+
+/// What a marker's bytes say.
+pub(super) fn view_marker(content: &[u8]) -> MarkerView {
+    match Marker::parse(content) {
+        Some(marker) => MarkerView::Valid(Box::new(marker)),
+        None if content.iter().all(|byte| *byte == 0) => MarkerView::Unwritten,
+        None => MarkerView::Other,
+    }
+}
+
+fn view_claim(content: Vec<u8>) -> ClaimView {
+    let owner = match claim::owner_of(&content) {
+        Some(owner) => ClaimOwner::Process(owner.liveness()),
+        None if content.iter().all(|byte| *byte == 0) => ClaimOwner::Unwritten,
+        None => ClaimOwner::Other,
+    };
+    ClaimView { content, owner }
+}
+
+/// Whether other hosts may see the pool's files: its type says so, or its file system, or nobody can be asked.
+fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> {
+    if pool.kind == "netfs" {
+        return Ok(Sharing::Perhaps);
+    }
+    let Some(path) = &pool.path else {
+        return Ok(Sharing::Perhaps);
+    };
+    // stat(1) of coreutils: the file system's type in words.
+    let command = format!("stat -f -c %T -- '{}'", path.replace('\'', "'\\''"));
+    let answer = hypervisor.host_command(&command)?.unwrap_or_default();
+    Ok(sharing_of(answer.trim()))
+}
+
+/// Local file systems by the names that coreutils' `stat -f` has for them.
+fn sharing_of(file_system: &str) -> Sharing {
+    const LOCAL: [&str; 10] = [
+        "ext2/ext3",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "tmpfs",
+        "overlayfs",
+        "f2fs",
+        "jfs",
+        "reiserfs",
+        "bcachefs",
+    ];
+    if LOCAL.contains(&file_system) {
+        Sharing::Own
+    } else {
+        Sharing::Perhaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_known_local_file_system_is_the_hosts_own() {
+        for name in ["ext2/ext3", "xfs", "btrfs", "zfs", "overlayfs"] {
+            assert_eq!(sharing_of(name), Sharing::Own, "{name}");
+        }
+        for name in [
+            "nfs",
+            "smb2",
+            "fuseblk",
+            "ceph",
+            "gfs/gfs2",
+            "",
+            "UNKNOWN (0x1)",
+        ] {
+            assert_eq!(sharing_of(name), Sharing::Perhaps, "{name}");
+        }
+    }
+
+    #[test]
+    fn markers_and_claims_are_told_from_what_a_crash_leaves() {
+        let text = format!("{}\nverified: sha256\n", "ab".repeat(32));
+        assert!(matches!(view_marker(text.as_bytes()), MarkerView::Valid(_)));
+        assert_eq!(view_marker(b""), MarkerView::Unwritten);
+        assert_eq!(view_marker(&[0; 90]), MarkerView::Unwritten);
+        assert_eq!(view_marker(b"hello"), MarkerView::Other);
+        let mine = format!("{} 3\n", Owner::this_process().to_word());
+        let claim = |bytes: &[u8]| view_claim(bytes.to_vec()).owner;
+        assert_eq!(claim(mine.as_bytes()), ClaimOwner::Process(Liveness::Alive));
+        assert_eq!(
+            claim(b"0123456789abcdef:1:2 7 "),
+            ClaimOwner::Process(Liveness::Unknown)
+        );
+        assert_eq!(claim(&[0; 512]), ClaimOwner::Unwritten);
+        assert_eq!(claim(b"notes"), ClaimOwner::Other);
+    }
+}

@@ -1,0 +1,137 @@
+//! The keep list: which instances shall stay, one uid, name or ID a line. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Reason, Result};
+use crate::instance::Instance;
+use crate::name::InstanceId;
+
+/// The longest line that can be meant: an ID of long names.
+const LONGEST: usize = 512;
+
+/// The instances that shall stay.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeepList {
+    entries: BTreeSet<String>,
+}
+
+impl KeepList {
+    /// Reads a list; `source` is what it is called in messages. Blank lines and lines that begin with `#` don't
+    /// count.
+    ///
+    /// Errors: a line that is no uid, name or ID, with its number; an empty list unless `may_be_empty`. An empty
+    /// list deletes every instance, and is what a failed query leaves.
+    pub fn parse(source: &str, bytes: &[u8], may_be_empty: bool) -> Result<Self> {
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            Error::usage(
+                Reason::BadArgument,
+                format!("the keep list {source} is no text (UTF-8)"),
+            )
+        })?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut entries = BTreeSet::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(fault) = fault_in(line) {
+                return Err(Error::usage(
+                    Reason::BadArgument,
+                    format!("line {} of the keep list {source} {fault}: nothing was touched", index + 1),
+                )
+                .hint("one uid, name or ID (hosts/<host>/domains/<name>) a line")
+                .hint("kubectl get … -o jsonpath='{range .items[*]}{.metadata.uid}{\"\\n\"}{end}' prints one a line"));
+            }
+            entries.insert(line.to_owned());
+        }
+        if entries.is_empty() && !may_be_empty {
+            return Err(Error::usage(
+                Reason::BadArgument,
+                format!("the keep list {source} is empty, which would delete every instance: taken for an accident"),
+            )
+            .hint("where no instance shall stay, say so: --keep-none"));
+        }
+        Ok(KeepList { entries })
+    }
+
+    /// Whether the list names this instance, by whichever of its names.
+    pub fn lists(&self, instance: &Instance) -> bool {
+        let has = |name: &str| self.entries.contains(name);
+        has(&instance.domain.name)
+            || has(&instance.id())
+            || instance.info.mark.uid().is_some_and(has)
+    }
+}
+
+/// What is wrong with a line, if anything: whatever can't be a uid, a name or an ID is an accident.
+fn fault_in(line: &str) -> Option<String> {
+    if line.len() > LONGEST {
+        return Some(format!("has {} characters", line.len()));
+    }
+    if line.chars().any(char::is_whitespace) {
+        return Some("has a blank in it".to_owned());
+    }
+    if let Some(odd) = line
+        .chars()
+        .find(|c| c.is_control() || "\"'`{}[]()<>,;|\\*?$".contains(*c))
+    {
+        return Some(format!("has the character {odd:?} in it"));
+    }
+    if line.contains('/') && line.parse::<InstanceId>().is_err() {
+        return Some("is no ID".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Class;
+
+    #[test]
+    fn comments_blank_lines_and_line_ends_dont_count() {
+        let text = "\u{feff}# wanted\r\n\r\n  web-1  \r\nhosts/nas1/domains/web-2\n#x\n3f0c-uid";
+        let list = KeepList::parse("-", text.as_bytes(), false).unwrap();
+        let expected = ["3f0c-uid", "hosts/nas1/domains/web-2", "web-1"];
+        assert!(list.entries.iter().eq(expected), "{list:?}");
+    }
+
+    #[test]
+    fn a_line_that_is_an_accident_is_refused_with_its_number() {
+        let endless = "x".repeat(513);
+        let table = [
+            ("a\nb c\n", "line 2", "a blank"),
+            // What {.items[*].metadata.uid} prints.
+            ("1-a 2-b 3-c", "line 1", "a blank"),
+            ("[\"a\"]", "line 1", "'['"),
+            ("\"a\",", "line 1", "'\"'"),
+            ("a\n\nnas1/web", "line 3", "no ID"),
+            ("hosts/nas1/domains/", "line 1", "no ID"),
+            ("hosts/nas1/domains/UPPER", "line 1", "no ID"),
+            ("a\0b", "line 1", "'\\0'"),
+            ("error: the server could not be found", "line 1", "a blank"),
+            (endless.as_str(), "line 1", "513"),
+        ];
+        for (text, line, fault) in table {
+            let error = KeepList::parse("keep.txt", text.as_bytes(), true).unwrap_err();
+            assert_eq!(error.class(), Class::Usage, "{text:?}");
+            assert!(error.message().contains(line), "{text:?}: {error}");
+            assert!(error.message().contains(fault), "{text:?}: {error}");
+        }
+        assert!(KeepList::parse("-", b"\xff\xfe", true).is_err());
+    }
+
+    #[test]
+    fn an_empty_list_is_an_accident_unless_it_is_meant() {
+        for text in ["", "\n\n", "# nothing\n", "\u{feff}"] {
+            let error = KeepList::parse("-", text.as_bytes(), false).unwrap_err();
+            assert_eq!(error.class(), Class::Usage);
+            assert!(error.hints()[0].contains("--keep-none"), "{error}");
+            assert_eq!(
+                KeepList::parse("-", text.as_bytes(), true).unwrap(),
+                KeepList::default()
+            );
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Collecting what nobody needs: every host is read, what to delete is decided by pure functions, and each deletion
+//! is judged again right before it happens.
+//!
+//! Any doubt means "keep", with the reason recorded. See docs/gc.md.
+
+mod clock;
+pub mod inventory;
+pub mod keep;
+pub mod plan;
+mod sweep;
+
+use std::time::Duration;
+
+use crate::config::Image;
+use crate::error::{Class, Error, Reason, Result};
+use crate::host::HostSession;
+use crate::parallel;
+use inventory::HostView;
+use keep::KeepList;
+use plan::{Decision, Kind, Rules};
+
+pub use clock::Clock;
+pub use sweep::sweep_host;
+
+/// What a run may collect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Expired instances, those not on the keep list, and volumes without a domain.
+    pub instances: bool,
+    /// Unfinished base images.
+    pub unfinished: bool,
+    /// Unused base images that the configuration doesn't want any more.
+    pub images: bool,
+}
+
+/// What to collect, and how carefully.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// Which kinds of things.
+    pub scope: Scope,
+    /// The desired state, if the caller has one.
+    pub keep: Option<&'a KeepList>,
+    /// Nothing younger goes.
+    pub min_age: Duration,
+    /// Sweep the hosts that could be read even where others couldn't.
+    pub partial: bool,
+    /// Decide, and delete nothing.
+    pub dry_run: bool,
+    /// The images of every provider in the configuration file: pools may be shared between providers.
+    pub images: &'a [Image],
+    /// Whether these hosts are all that the provider has.
+    pub all_hosts: bool,
+}
+
+/// One thing, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The host.
+    pub host: String,
+    /// Why it was looked at.
+    pub kind: Kind,
+    /// The instance's name, for an instance and for the volumes of one.
+    pub instance: Option<String>,
+    /// The volume's name, for a volume.
+    pub volume: Option<String>,
+    /// Why it goes, or why it stays.
+    pub reason: String,
+    /// Whether it goes.
+    pub goes: bool,
+    /// Whether it is gone.
+    pub deleted: bool,
+}
+
+/// What a run found and did.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Everything that was deleted or is to be deleted, and what was kept for a reason, host by host.
+    pub items: Vec<Item>,
+    /// What failed.
+    pub errors: Vec<Error>,
+    /// Each host, and whether it could be read in full.
+    pub hosts: Vec<(String, bool)>,
+}
+
+/// Reads the hosts, decides, and deletes.
+pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome> {
+    let (views, mut outcome) = read_hosts(hosts)?;
+    if !outcome.errors.is_empty() && !request.partial {
+        outcome.errors.push(
+            Error::transient(
+                Reason::PartialFailure,
+                "nothing was deleted, as not every host could be read in full",
+            )
+            .hint("--partial sweeps the hosts that can be read"),
+        );
+        return Ok(outcome);
+    }
+    let rules = Rules {
+        scope: request.scope,
+        keep: request.keep,
+        min_age: request.min_age,
+        images: request.images,
+        sees_all: request.all_hosts && outcome.errors.is_empty(),
+    };
+    let decisions = plan::plan(&views, &rules, jiff::Timestamp::now());
+    if request.dry_run {
+        outcome.items = decisions.iter().flat_map(Decision::items).collect();
+        return Ok(outcome);
+    }
+    let swept = parallel::map(hosts.to_vec(), hosts.len(), |host| {
+        let Some(view) = views.iter().find(|view| view.host == host.name()) else {
+            return (Vec::new(), Vec::new());
+        };
+        let own: Vec<Decision> = decisions
+            .iter()
+            .filter(|decision| decision.host == view.host)
+            .cloned()
+            .collect();
+        sweep_host(host, hosts, view, own, &rules)
+    });
+    for (items, errors) in swept {
+        outcome.items.extend(items);
+        outcome.errors.extend(errors);
+    }
+    Ok(outcome)
+}
+
+/// Reads all hosts at once. A host that can't be read in full is an error of class Transient, whatever the cause:
+/// nothing was decided about it, and the next run may see it.
+pub fn read_hosts(hosts: &[&HostSession]) -> Result<(Vec<HostView>, Outcome)> {
+    let mut outcome = Outcome::default();
+    let mut views = Vec::new();
+    let read = parallel::map(hosts.to_vec(), hosts.len(), |host| {
+        inventory::read(host).map_err(|error| error.on_host(host.name()))
+    });
+    for (host, result) in hosts.iter().zip(read) {
+        outcome.hosts.push((host.name().to_owned(), result.is_ok()));
+        match result {
+            Ok(view) => views.push(view),
+            Err(error) if matches!(error.class(), Class::Interrupted(_)) => return Err(error),
+            Err(error) => outcome.errors.push(error.with_class(Class::Transient)),
+        }
+    }
+    Ok((views, outcome))
+}

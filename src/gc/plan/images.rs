@@ -1,0 +1,361 @@
+//! Which base images go: unfinished ones that nobody writes, and with `--images` unused ones that the configuration
+//! doesn't want. Also what `image list` shows.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{Decision, Judge, Kind, Target, used_by};
+use crate::config::Image;
+use crate::gc::inventory::{ClaimOwner, ClaimView, HostView, MarkerView};
+use crate::image::identity::{Identity, Marker, claim_volume, marker_volume, pin_of};
+use crate::image::names::{BaseName, operator_key};
+use crate::owner::Liveness;
+use crate::xml::volume::VolumeInfo;
+
+/// A base image on a host, as `image list` shows it and gc judges it.
+#[derive(Debug, Clone)]
+pub struct Base<'a> {
+    /// Its volume.
+    pub volume: &'a VolumeInfo,
+    /// The image's key, by the volume's name.
+    pub key: String,
+    /// The content's id; none for the operator's own cache.
+    pub id: Option<String>,
+    /// Its marker, where it is valid.
+    pub marker: Option<&'a Marker>,
+    /// How far it is.
+    pub state: BaseState,
+    /// Whether the configuration wants this content.
+    pub wanted: bool,
+    /// Who uses it.
+    pub users: Vec<String>,
+}
+
+/// How far a base image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BaseState {
+    /// Its marker vouches for it.
+    Ready,
+    /// No marker, and somebody may be at work on it.
+    Pulling,
+    /// No marker.
+    Unfinished,
+    /// The operator's own cache, which is never changed.
+    Operator,
+}
+
+impl BaseState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BaseState::Ready => "ready",
+            BaseState::Pulling => "pulling",
+            BaseState::Unfinished => "unfinished",
+            BaseState::Operator => "operator",
+        }
+    }
+}
+
+/// All base images of a host, and the operator's.
+pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Base<'a>> {
+    let rules = super::Rules {
+        scope: crate::gc::Scope {
+            instances: false,
+            unfinished: true,
+            images: true,
+        },
+        keep: None,
+        min_age: std::time::Duration::ZERO,
+        images,
+        sees_all: false,
+    };
+    let judge = Judge::new(view, &rules, now);
+    let newest = newest(view);
+    let base = |volume: &'a VolumeInfo| {
+        let users = view.files.users_of(&volume.path);
+        let Some(name) = our_name(&volume.name, images) else {
+            let (key, format) = operator_key(&volume.name)?;
+            return Some(Base {
+                key: key.to_owned(),
+                id: None,
+                marker: None,
+                state: BaseState::Operator,
+                wanted: images
+                    .iter()
+                    .any(|image| image.key == key && image.format.as_str() == format),
+                users,
+                volume,
+            });
+        };
+        let marker = valid_marker(view, &name);
+        let busy = view
+            .claims
+            .get(&name.volume)
+            .is_some_and(|claim| ensure_claim_dead(&judge, &name, claim).is_err());
+        Some(Base {
+            state: match (marker, busy) {
+                (Some(_), _) => BaseState::Ready,
+                (None, true) => BaseState::Pulling,
+                (None, false) => BaseState::Unfinished,
+            },
+            wanted: marker.is_some_and(|marker| is_wanted(&name, marker, images, &newest)),
+            key: name.key,
+            id: Some(name.id),
+            marker,
+            users,
+            volume,
+        })
+    };
+    view.files.volumes.iter().filter_map(base).collect()
+}
+
+/// A name of ours, unless the configuration has a key that makes the operator's own cache look like that.
+fn our_name(volume: &str, images: &[Image]) -> Option<BaseName> {
+    let name = BaseName::parse(volume)?;
+    let operators = operator_key(volume).is_some_and(|(key, format)| {
+        images
+            .iter()
+            .any(|image| image.key == key && image.format.as_str() == format)
+    });
+    (!operators).then_some(name)
+}
+
+fn valid_marker<'a>(view: &'a HostView, name: &BaseName) -> Option<&'a Marker> {
+    match view.markers.get(&name.volume) {
+        Some(MarkerView::Valid(marker)) => Some(marker),
+        _ => None,
+    }
+}
+
+pub(super) fn decide(judge: &Judge<'_>) -> Vec<Decision> {
+    let view = judge.view;
+    let newest = newest(view);
+    let mut names: Vec<BaseName> = Vec::new();
+    let volumes = view.files.volumes.iter().map(|volume| &volume.name);
+    let records = view.markers.keys().chain(view.claims.keys());
+    for volume in volumes.chain(records) {
+        if let Some(name) = our_name(volume, judge.rules.images) {
+            names.push(name);
+        }
+    }
+    names.sort_by(|a, b| a.volume.cmp(&b.volume));
+    names.dedup();
+    names
+        .iter()
+        .filter_map(|name| {
+            let base = view.files.volume(&name.volume);
+            let claim = view.claims.get(&name.volume);
+            match (base, valid_marker(view, name)) {
+                (Some(base), Some(marker)) => decide_ready(judge, name, base, marker, &newest)
+                    .or_else(|| dead_claim(judge, name, claim?)),
+                (Some(base), None) => decide_unfinished(judge, name, base),
+                (None, _) => decide_record(judge, name),
+            }
+        })
+        .collect()
+}
+
+/// A base without a valid marker: what a pull left that was killed.
+fn decide_unfinished(judge: &Judge<'_>, name: &BaseName, base: &VolumeInfo) -> Option<Decision> {
+    if !judge.rules.scope.unfinished {
+        return None;
+    }
+    let view = judge.view;
+    let claim = view.claims.get(&name.volume);
+    let verdict = ensure_nobody_pulls(judge, name, claim)
+        .and_then(|()| match view.markers.get(&name.volume) {
+            Some(MarkerView::Other) => Err("in doubt: its marker is something else".to_owned()),
+            _ => Ok(()),
+        })
+        .and_then(|()| ensure_unused(judge, base))
+        .and_then(|()| {
+            let age = judge.quiet_age();
+            judge
+                .clock
+                .file_is_older(base.modified, age)
+                .map_err(|young| young.to_string())
+        })
+        .and_then(|()| judge.ensure_unshared())
+        .map(|()| "no marker, and nobody writes it".to_owned());
+    let target = Target::Base {
+        base: name.volume.clone(),
+        shown: name.volume.clone(),
+        claim: claim.map(|claim| claim.content.clone()),
+        ready: false,
+    };
+    Some(judge.decision(Kind::Unfinished, target, verdict))
+}
+
+/// An image that is ready: it goes only if nobody wants or uses it.
+fn decide_ready(
+    judge: &Judge<'_>,
+    name: &BaseName,
+    base: &VolumeInfo,
+    marker: &Marker,
+    newest: &Newest,
+) -> Option<Decision> {
+    if !judge.rules.scope.images || is_wanted(name, marker, judge.rules.images, newest) {
+        return None;
+    }
+    let claim = judge.view.claims.get(&name.volume);
+    let verdict = pulled_at(marker)
+        .ok_or_else(|| "in doubt: its marker isn't egressctl's".to_owned())
+        .and_then(|pulled| {
+            ensure_unused(judge, base)?;
+            ensure_nobody_pulls(judge, name, claim)?;
+            let age = judge.rules.min_age;
+            judge
+                .clock
+                .mark_is_older(pulled, age)
+                .map_err(|young| young.to_string())?;
+            judge
+                .clock
+                .marked_file_is_older(base.modified, age)
+                .map_err(|young| young.to_string())?;
+            judge.ensure_unshared()?;
+            Ok(format!(
+                "unused, and not wanted any more; pulled at {pulled:.0}"
+            ))
+        });
+    let target = Target::Base {
+        base: name.volume.clone(),
+        shown: name.volume.clone(),
+        claim: claim.map(|claim| claim.content.clone()),
+        ready: true,
+    };
+    Some(judge.decision(Kind::Image, target, verdict))
+}
+
+/// A marker or a claim without a base.
+fn decide_record(judge: &Judge<'_>, name: &BaseName) -> Option<Decision> {
+    if !judge.rules.scope.unfinished {
+        return None;
+    }
+    let view = judge.view;
+    let claim = view.claims.get(&name.volume);
+    let marker = view.markers.get(&name.volume);
+    let shown = match marker {
+        Some(_) => marker_volume(&name.volume),
+        None => claim_volume(&name.volume),
+    };
+    let info = view.files.volume(&shown)?;
+    let verdict = ensure_nobody_pulls(judge, name, claim)
+        .and_then(|()| match marker {
+            Some(MarkerView::Valid(marker)) if pulled_at(marker).is_none() => {
+                Err("in doubt: a marker without its base that isn't egressctl's".to_owned())
+            }
+            Some(MarkerView::Other) => Err("in doubt: it is something else".to_owned()),
+            _ => Ok(()),
+        })
+        .and_then(|()| {
+            let age = judge.quiet_age();
+            judge
+                .clock
+                .file_is_older(info.modified, age)
+                .map_err(|young| young.to_string())
+        })
+        .and_then(|()| judge.ensure_unshared())
+        .map(|()| match marker {
+            Some(_) => "a marker without its base".to_owned(),
+            None => "the claim of a pull that died".to_owned(),
+        });
+    let target = Target::Base {
+        base: name.volume.clone(),
+        shown,
+        claim: claim.map(|claim| claim.content.clone()),
+        ready: false,
+    };
+    Some(judge.decision(Kind::Unfinished, target, verdict))
+}
+
+/// The claim on an image that is ready: its owner died right before it gave it up.
+fn dead_claim(judge: &Judge<'_>, name: &BaseName, claim: &ClaimView) -> Option<Decision> {
+    if !judge.rules.scope.unfinished {
+        return None;
+    }
+    let verdict = ensure_claim_dead(judge, name, claim)
+        .and_then(|()| judge.ensure_unshared())
+        .map(|()| "the claim of a pull that is over".to_owned());
+    let target = Target::Claim {
+        base: name.volume.clone(),
+        shown: claim_volume(&name.volume),
+        content: claim.content.clone(),
+    };
+    Some(judge.decision(Kind::Unfinished, target, verdict))
+}
+
+fn ensure_unused(judge: &Judge<'_>, base: &VolumeInfo) -> Result<(), String> {
+    let users = judge.view.files.users_of_base(&base.path);
+    if users.is_empty() {
+        Ok(())
+    } else {
+        Err(used_by(&users))
+    }
+}
+
+fn ensure_nobody_pulls(
+    judge: &Judge<'_>,
+    name: &BaseName,
+    claim: Option<&ClaimView>,
+) -> Result<(), String> {
+    claim.map_or(Ok(()), |claim| ensure_claim_dead(judge, name, claim))
+}
+
+/// A claim lives until its owner is known to be dead, or it hasn't been touched for long.
+fn ensure_claim_dead(judge: &Judge<'_>, name: &BaseName, claim: &ClaimView) -> Result<(), String> {
+    let age = match claim.owner {
+        ClaimOwner::Other => return Err("in doubt: its claim is something else".to_owned()),
+        ClaimOwner::Process(Liveness::Alive) => return Err("it is being pulled".to_owned()),
+        ClaimOwner::Process(Liveness::Gone) => judge.rules.min_age,
+        ClaimOwner::Process(Liveness::Unknown) | ClaimOwner::Unwritten => judge.quiet_age(),
+    };
+    let touched = judge
+        .view
+        .files
+        .volume(&claim_volume(&name.volume))
+        .and_then(|info| info.modified);
+    judge
+        .clock
+        .file_is_older(touched, age)
+        .map_err(|why| format!("perhaps it is being pulled: its claim is {why}"))
+}
+
+/// When our own marker says that the image was pulled; the operator's markers hold the digest alone.
+fn pulled_at(marker: &Marker) -> Option<Timestamp> {
+    marker.pulled_at.as_deref()?.parse().ok()
+}
+
+/// When the newest of each image (key and format) was pulled.
+type Newest = BTreeMap<(String, String), Timestamp>;
+
+fn newest(view: &HostView) -> Newest {
+    let mut newest = Newest::new();
+    for (base, marker) in &view.markers {
+        let MarkerView::Valid(marker) = marker else {
+            continue;
+        };
+        let (Some(name), Some(pulled)) = (BaseName::parse(base), pulled_at(marker)) else {
+            continue;
+        };
+        if view.files.volume(base).is_some() {
+            let latest = newest.entry((name.key, name.format)).or_insert(pulled);
+            *latest = pulled.max(*latest);
+        }
+    }
+    newest
+}
+
+/// Whether the configuration wants this content: a pinned image by its digest, a moving one the newest pulled.
+fn is_wanted(name: &BaseName, marker: &Marker, images: &[Image], newest: &Newest) -> bool {
+    images
+        .iter()
+        .filter(|image| image.key == name.key && image.format.as_str() == name.format)
+        .any(|image| {
+            if let Some(pin) = pin_of(image) {
+                return Identity::pinned(image, pin).is_vouched_by(marker);
+            }
+            let latest = newest.get(&(name.key.clone(), name.format.clone()));
+            latest.copied() == pulled_at(marker)
+        })
+}

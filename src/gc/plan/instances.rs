@@ -1,0 +1,102 @@
+//! Which instances go: expired ones, and with a keep list those not on it.
+
+use super::{Decision, Judge, Kind, Target, used_by};
+use crate::instance::Instance;
+use crate::inventory::Files;
+use crate::name::InstanceName;
+use crate::xml::metadata::{Mark, Metadata, VolumeRole};
+
+pub(super) fn decide(judge: &Judge<'_>, instance: &Instance) -> Option<Decision> {
+    let (kind, verdict) = self::judge(judge, instance, &judge.view.files)?;
+    let target = Target::Instance {
+        name: instance.domain.name.clone(),
+        uuid: instance.domain.uuid.clone(),
+    };
+    Some(judge.decision(kind, target, verdict))
+}
+
+/// Whether an instance goes; nothing where there is no reason to look at it. `files` tells who else uses its disks.
+pub(in crate::gc) fn judge(
+    judge: &Judge<'_>,
+    instance: &Instance,
+    files: &Files,
+) -> Option<(Kind, Result<String, String>)> {
+    let listed = judge.rules.keep.map(|keep| keep.lists(instance));
+    let metadata = match &instance.info.mark {
+        // Nobody's, or the operator's.
+        Mark::None | Mark::Operator(_) => return None,
+        Mark::Unreadable { why, .. } => {
+            let why = format!("in doubt: its mark can't be read: {why}");
+            return (listed == Some(false)).then_some((Kind::Unlisted, Err(why)));
+        }
+        Mark::Egressctl(metadata) => metadata,
+    };
+    let expires = metadata.expires_at.filter(|at| *at <= judge.clock.here);
+    let (kind, why) = match (expires, listed) {
+        (Some(at), Some(false)) if !judge.clock.is_past(at) => unlisted(),
+        (Some(at), _) => (Kind::Expired, format!("expired at {at:.0}")),
+        (None, Some(false)) => unlisted(),
+        (None, _) => return None,
+    };
+    let verdict = ensure_may_go(judge, instance, metadata, listed, files);
+    Some((kind, verdict.map(|()| why)))
+}
+
+fn unlisted() -> (Kind, String) {
+    (Kind::Unlisted, "not on the keep list".to_owned())
+}
+
+fn ensure_may_go(
+    judge: &Judge<'_>,
+    instance: &Instance,
+    metadata: &Metadata,
+    listed: Option<bool>,
+    files: &Files,
+) -> Result<(), String> {
+    if listed == Some(true) {
+        return Err("expired, but on the keep list".to_owned());
+    }
+    if let Some(at) = metadata.expires_at.filter(|_| listed.is_none()) {
+        if !judge.clock.is_past(at) {
+            return Err("by the host's clock it hasn't expired yet".to_owned());
+        }
+    }
+    if !metadata.managed {
+        return Err("its metadata says managed: false".to_owned());
+    }
+    let name = InstanceName::new(&instance.domain.name)
+        .map_err(|_| "in doubt: egressctl gives no such names; was it renamed?".to_owned())?;
+    ensure_own_mark(metadata, &name)?;
+    judge
+        .clock
+        .mark_is_older(metadata.created_at, judge.rules.min_age)
+        .map_err(|young| young.to_string())?;
+    for volume in [name.overlay_volume(), name.seed_volume()] {
+        let Some(info) = files.volume(&volume) else {
+            continue;
+        };
+        let mut users = files.users_of(&info.path);
+        users.retain(|user| *user != format!("domain {name}"));
+        if !users.is_empty() {
+            return Err(format!("in doubt: {volume} is {}", used_by(&users)));
+        }
+    }
+    Ok(())
+}
+
+/// A clone made with virt-clone has the original's mark: then the volumes that the mark names aren't this domain's.
+fn ensure_own_mark(metadata: &Metadata, name: &InstanceName) -> Result<(), String> {
+    let names = [
+        (VolumeRole::Overlay, name.overlay_volume()),
+        (VolumeRole::Seed, name.seed_volume()),
+    ];
+    let own = names.iter().all(|(role, volume)| {
+        let mut recorded = metadata.volumes.iter().filter(|v| v.role == *role);
+        recorded.next().is_some_and(|v| v.name == *volume) && recorded.next().is_none()
+    });
+    if own {
+        Ok(())
+    } else {
+        Err("in doubt: its mark names other volumes; is it a copy of another instance?".to_owned())
+    }
+}

@@ -1,0 +1,319 @@
+//! Deleting what was decided on one host. Each thing is looked at and judged again right before it goes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::inventory::{HostView, SeedView, Sharing, read_seed, view_marker};
+use super::plan::{Decision, Judge, Rules, Target, judge_instance};
+use super::{Item, inventory};
+use crate::delete::delete_instance;
+use crate::error::{Class, Error, Reason, Result};
+use crate::host::HostSession;
+use crate::image::identity::{MARKER_LIMIT, marker_volume};
+use crate::image::remove::{Removal, remove, remove_claim};
+use crate::instance::Instance;
+use crate::inventory::Files;
+use crate::leftover::overlay_fault;
+use crate::libvirt::Hypervisor;
+use crate::name::InstanceName;
+use crate::seed::SeedMark;
+
+/// A reading of the host's files this old still is "right before": on a host of thousands of volumes one reading takes
+/// about as long.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What became of one thing.
+enum Done {
+    /// These volumes, or the instance, are gone.
+    Deleted,
+    /// Somebody else had deleted it.
+    Gone,
+    /// It was kept after all.
+    Kept(String),
+}
+
+/// Deletes what was decided to go on this host; what fails doesn't stop the rest.
+pub fn sweep_host(
+    host: &HostSession,
+    hosts: &[&HostSession],
+    view: &HostView,
+    decisions: Vec<Decision>,
+    rules: &Rules<'_>,
+) -> (Vec<Item>, Vec<Error>) {
+    let mut sweep = Sweep {
+        host,
+        hosts,
+        view,
+        rules,
+        files: None,
+    };
+    let (mut items, mut errors) = (Vec::new(), Vec::new());
+    for decision in decisions {
+        let mut shown = decision.items();
+        if decision.verdict.is_err() {
+            items.extend(shown);
+            continue;
+        }
+        let done = host
+            .cancels()
+            .work
+            .check()
+            .and_then(|()| sweep.apply(&decision.target));
+        match done {
+            Ok(Done::Deleted) => shown.iter_mut().for_each(|item| item.deleted = true),
+            Ok(Done::Gone) => shown.clear(),
+            Ok(Done::Kept(why)) => keep(&mut shown, &why),
+            Err(error) if error.reason() == Reason::InDoubt => {
+                keep(&mut shown, &format!("in doubt: {}", error.message()));
+            }
+            Err(error) => {
+                let stop = matches!(error.class(), Class::Interrupted(_)) || is_of_the_host(&error);
+                errors.push(error.on_host(host.name()));
+                items.extend(shown);
+                if stop {
+                    break;
+                }
+                continue;
+            }
+        }
+        items.extend(shown);
+    }
+    (items, errors)
+}
+
+fn keep(items: &mut [Item], why: &str) {
+    for item in items {
+        item.goes = false;
+        why.clone_into(&mut item.reason);
+    }
+}
+
+/// Whether the next thing would meet the same: the host can't be reached any more.
+fn is_of_the_host(error: &Error) -> bool {
+    matches!(
+        error.reason(),
+        Reason::ResolveFailed
+            | Reason::ConnectFailed
+            | Reason::HandshakeFailed
+            | Reason::HostKeyUnknown
+            | Reason::HostKeyMismatch
+            | Reason::HostKeyRevoked
+            | Reason::CredentialsUnavailable
+            | Reason::KeyUnusable
+            | Reason::AuthenticationFailed
+            | Reason::ForwardingRefused
+            | Reason::SocketNotFound
+            | Reason::LibvirtUnavailable
+            | Reason::PermissionDenied
+    )
+}
+
+struct Sweep<'a> {
+    host: &'a HostSession,
+    hosts: &'a [&'a HostSession],
+    view: &'a HostView,
+    rules: &'a Rules<'a>,
+    /// The last reading of this host and, where the pool may be shared, of the others.
+    files: Option<(Instant, Vec<Files>)>,
+}
+
+impl Sweep<'_> {
+    fn apply(&mut self, target: &Target) -> Result<Done> {
+        // Dials again if the last deletion's time limit closed the connection.
+        let hypervisor = self.host.connect()?;
+        match target {
+            Target::Instance { name, uuid } => self.delete_instance(&*hypervisor, name, uuid),
+            Target::Leftover {
+                name,
+                volumes,
+                mark,
+            } => self.delete_leftover(&*hypervisor, name, volumes, mark.as_ref()),
+            Target::Base {
+                base, claim, ready, ..
+            } => self.delete_base(&hypervisor, base, claim.as_deref(), *ready),
+            Target::Claim { base, content, .. } => {
+                let removed = remove_claim(self.host, &*hypervisor, base, content)?;
+                Ok(if removed { Done::Deleted } else { Done::Gone })
+            }
+        }
+    }
+
+    /// This host's files first, then those of hosts that may share its pool; not older than [`FRESH`].
+    fn files(&mut self) -> Result<&[Files]> {
+        let stale = |(at, _): &(Instant, Vec<Files>)| at.elapsed() >= FRESH;
+        if self.files.as_ref().is_none_or(stale) {
+            let at = Instant::now();
+            self.files = Some((
+                at,
+                read_files(self.host, self.hosts, self.view.shared, false)?,
+            ));
+        }
+        Ok(self.files.as_ref().map_or(&[], |(_, files)| files))
+    }
+
+    fn delete_instance(
+        &mut self,
+        hypervisor: &dyn Hypervisor,
+        name: &str,
+        uuid: &str,
+    ) -> Result<Done> {
+        let (host, rules, view) = (self.host, self.rules, self.view);
+        let Some(files) = self.files()?.first() else {
+            return Ok(Done::Gone);
+        };
+        let Some(found) = hypervisor.find_domain(name)? else {
+            return Ok(Done::Gone);
+        };
+        if found.domain.uuid != uuid {
+            return Ok(Done::Kept("another domain has its name now".to_owned()));
+        }
+        let instance = Instance::from_domain(host.name(), found)?;
+        // Its mark again, by now: somebody may have extended its time, or taken it over.
+        match judge_instance(&Judge::new(view, rules, Timestamp::now()), &instance, files) {
+            Some((_, Ok(_))) => {}
+            Some((_, Err(why))) => return Ok(Done::Kept(why)),
+            None => return Ok(Done::Kept("there is no reason any more".to_owned())),
+        }
+        let name = InstanceName::new(name)?;
+        let deleted = delete_instance(host, hypervisor, &instance, &name)
+            .map_err(|error| error.while_doing(format!("deleting instance {name}")))?;
+        for note in deleted.notes {
+            log::info!("host={} {name}: {note}", host.name());
+        }
+        Ok(Done::Deleted)
+    }
+
+    fn delete_leftover(
+        &mut self,
+        hypervisor: &dyn Hypervisor,
+        name: &InstanceName,
+        volumes: &[String],
+        mark: Option<&SeedMark>,
+    ) -> Result<Done> {
+        let pool = self.host.pool();
+        let all = self.files()?;
+        let Some(files) = all.first() else {
+            return Ok(Done::Gone);
+        };
+        let seed = files.volume(&name.seed_volume());
+        let (Some(seed), overlay) = (seed, files.volume(&name.overlay_volume())) else {
+            return Ok(Done::Gone);
+        };
+        let fault = overlay.and_then(|overlay| overlay_fault(seed, overlay));
+        if let Some(fault) = fault {
+            return Ok(Done::Kept(format!("in doubt: {fault}")));
+        }
+        if overlay.is_some() && volumes.len() == 1 {
+            return Ok(Done::Kept("it has an overlay now".to_owned()));
+        }
+        for info in overlay.into_iter().chain([seed]) {
+            let users: Vec<String> = all.iter().flat_map(|f| f.users_of(&info.path)).collect();
+            if !users.is_empty() {
+                return Ok(Done::Kept(format!("used by {}", users.join(", "))));
+            }
+        }
+        let seed = seed.clone();
+        // The quick questions last, before each deletion: nobody has the name, and the seed is the one judged.
+        let mut any = false;
+        for volume in volumes {
+            if hypervisor.find_domain(name.as_str())?.is_some() {
+                return Ok(Done::Kept("a domain has its name now".to_owned()));
+            }
+            let same = match (read_seed(hypervisor, pool, &seed)?, mark) {
+                (Some(SeedView::Marked(now, _)), Some(mark)) => now == *mark,
+                (Some(SeedView::Empty), None) => true,
+                (None, _) => return Ok(Done::Gone),
+                _ => false,
+            };
+            if !same {
+                return Ok(Done::Kept("its seed has changed".to_owned()));
+            }
+            any |= hypervisor.delete_volume(pool, volume).map_err(|error| {
+                error.while_doing(format!("deleting volume {volume} of pool {pool}"))
+            })?;
+        }
+        Ok(if any { Done::Deleted } else { Done::Gone })
+    }
+
+    fn delete_base(
+        &self,
+        hypervisor: &Arc<dyn Hypervisor>,
+        base: &str,
+        claim: Option<&[u8]>,
+        ready: bool,
+    ) -> Result<Done> {
+        let objection = || self.objection(&**hypervisor, base, ready);
+        let removal = remove(self.host, hypervisor, base, claim, &objection)
+            .map_err(|error| error.while_doing(format!("deleting base image {base}")))?;
+        Ok(match removal {
+            Removal::Removed(true) => Done::Deleted,
+            Removal::Removed(false) => Done::Gone,
+            Removal::Kept(why) => Done::Kept(why),
+        })
+    }
+
+    /// Why a base image must stay, by a look at the host's directories right now.
+    fn objection(
+        &self,
+        hypervisor: &dyn Hypervisor,
+        base: &str,
+        ready: bool,
+    ) -> Result<Option<String>> {
+        if !ready {
+            let marker =
+                hypervisor.download_volume(self.host.pool(), &marker_volume(base), MARKER_LIMIT)?;
+            let finished = marker.is_some_and(|marker| {
+                matches!(view_marker(&marker), inventory::MarkerView::Valid(_))
+            });
+            if finished && self.view.files.volume(base).is_some() {
+                return Ok(Some("it was finished meanwhile".to_owned()));
+            }
+        }
+        let all = match read_files(self.host, self.hosts, self.view.shared, true) {
+            Ok(all) => all,
+            Err(error) if error.reason() == Reason::PoolBusy => {
+                return Ok(Some(
+                    "the pool is busy, so its users can't be seen".to_owned(),
+                ));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(info) = all.first().and_then(|files| files.volume(base)) else {
+            return Ok(None);
+        };
+        if self.view.files.volume(base).is_none() {
+            return Ok(Some("a pull has made it meanwhile".to_owned()));
+        }
+        let users: Vec<String> = all
+            .iter()
+            .flat_map(|files| files.users_of_base(&info.path))
+            .collect();
+        Ok((!users.is_empty()).then(|| format!("used by {}", users.join(", "))))
+    }
+}
+
+/// This host's files and, where its pool may be shared, those of all the run's hosts.
+fn read_files(
+    host: &HostSession,
+    hosts: &[&HostSession],
+    shared: Sharing,
+    fresh: bool,
+) -> Result<Vec<Files>> {
+    let read = |host: &HostSession| {
+        let hypervisor = host.connect()?;
+        if fresh {
+            Files::read_fresh(host.name(), &*hypervisor, host.pool())
+        } else {
+            Files::read(host.name(), &*hypervisor, host.pool())
+        }
+    };
+    let mut files = vec![read(host)?];
+    if shared == Sharing::Perhaps {
+        for other in hosts.iter().filter(|other| other.name() != host.name()) {
+            files.push(read(other)?);
+        }
+    }
+    Ok(files)
+}

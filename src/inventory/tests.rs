@@ -1,0 +1,207 @@
+//! Who uses a file, and what can't be seen. The builders serve gc's tests, too.
+
+use super::*;
+use crate::libvirt::{self, DomainRef, DomainState};
+use crate::xml::volume::BackingInfo;
+use jiff::Timestamp;
+
+pub(crate) const DIR: &str = "/var/lib/libvirt/images";
+
+/// A volume of the pool `default`.
+pub(crate) fn volume(name: &str) -> VolumeInfo {
+    let path = format!("{DIR}/{name}");
+    VolumeInfo {
+        name: name.to_owned(),
+        key: path.clone(),
+        path,
+        format: Some("raw".to_owned()),
+        capacity: 65536,
+        allocation: 65536,
+        physical: Some(65536),
+        backing: None,
+        modified: None,
+        born: None,
+    }
+}
+
+/// An overlay on the file of that path.
+pub(crate) fn overlay(name: &str, backing: &str) -> VolumeInfo {
+    VolumeInfo {
+        format: Some("qcow2".to_owned()),
+        backing: Some(BackingInfo {
+            path: backing.to_owned(),
+            format: Some("qcow2".to_owned()),
+        }),
+        ..volume(name)
+    }
+}
+
+/// The same volume, last written then.
+pub(crate) fn written(info: VolumeInfo, at: Timestamp) -> VolumeInfo {
+    VolumeInfo {
+        modified: Some(at),
+        ..info
+    }
+}
+
+/// A domain with this metadata and these disks, off.
+pub(crate) fn domain(name: &str, metadata: &str, disks: &str) -> DomainFiles {
+    let uuid = format!("uuid-of-{name}");
+    let xml = format!(
+        "<domain type='kvm'><name>{name}</name><uuid>{uuid}</uuid><memory>1024</memory>\
+         <metadata>{metadata}</metadata><devices>{disks}</devices></domain>"
+    );
+    let listed = libvirt::DomainInfo {
+        domain: DomainRef {
+            name: name.to_owned(),
+            uuid,
+        },
+        state: DomainState::Shutoff(1),
+        xml: xml.clone(),
+    };
+    DomainFiles {
+        instance: Instance::from_domain("nas1", listed).unwrap(),
+        xml,
+    }
+}
+
+/// A disk on a file.
+pub(crate) fn disk(path: &str) -> String {
+    format!(
+        "<disk type='file' device='disk'><driver name='qemu' type='qcow2'/>\
+         <source file='{path}'/><target dev='vda'/></disk>"
+    )
+}
+
+fn files(domains: Vec<DomainFiles>, volumes: Vec<VolumeInfo>) -> Files {
+    Files {
+        domains,
+        volumes,
+        pool: "default".to_owned(),
+        ..Files::default()
+    }
+}
+
+const BASE: &str = "base-a-0123456789abcdef.qcow2";
+
+fn base_path() -> String {
+    format!("{DIR}/{BASE}")
+}
+
+#[test]
+fn every_way_to_use_a_file_counts() {
+    let path = base_path();
+    let volume_disk = |pool: &str, name: &str| {
+        format!(
+            "<disk type='volume'><source pool='{pool}' volume='{name}'/><target dev='vda'/></disk>"
+        )
+    };
+    let chain = format!(
+        "<disk type='file'><source file='/x/top.qcow2'/><backingStore type='file'>\
+         <source file='{path}'/><backingStore/></backingStore><target dev='vda'/></disk>"
+    );
+    let mirror = format!(
+        "<disk type='file'><driver type='raw'/><source file='{DIR}/o.qcow2'/><mirror type='file' file='{path}'>\
+         <source file='{path}'/></mirror><target dev='vda'/></disk>"
+    );
+    let table = [
+        ("as a disk", disk(&path), true),
+        (
+            "as a cdrom",
+            disk(&path).replace("device='disk'", "device='cdrom'"),
+            true,
+        ),
+        ("in a chain", chain, true),
+        (
+            "as a volume of our pool",
+            volume_disk("default", BASE),
+            true,
+        ),
+        (
+            "as a volume of a pool that can't be seen",
+            volume_disk("dark", BASE),
+            true,
+        ),
+        ("as a mirror", mirror, true),
+        (
+            "another volume",
+            volume_disk("default", "other.qcow2"),
+            false,
+        ),
+        ("another file", disk(&format!("{path}.bak")), false),
+        (
+            "a file in another directory",
+            disk(&format!("/x{path}")),
+            false,
+        ),
+        ("nothing", String::new(), false),
+    ];
+    for (how, disks, used) in table {
+        let files = files(
+            vec![domain("d", "", &disks)],
+            vec![overlay(BASE, "/none"), volume("other.qcow2")],
+        );
+        let users = files.users_of(&path);
+        let expected: &[&str] = if used { &["domain d"] } else { &[] };
+        assert_eq!(users, expected, "{how}");
+    }
+}
+
+#[test]
+fn volumes_of_all_pools_count_as_users() {
+    let mut files = files(
+        Vec::new(),
+        vec![volume(BASE), overlay("web.qcow2", &base_path())],
+    );
+    files.elsewhere.push(PoolVolume {
+        pool: "fast".to_owned(),
+        info: overlay("clone.qcow2", &base_path()),
+    });
+    assert_eq!(
+        files.users_of(&base_path()),
+        ["volume web.qcow2", "volume clone.qcow2 of pool fast"]
+    );
+    assert!(files.users_of(&format!("{DIR}/web.qcow2")).is_empty());
+}
+
+#[test]
+fn a_base_named_by_another_path_is_used() {
+    let linked = format!("/data/images/{BASE}");
+    let files = files(Vec::new(), vec![volume(BASE), overlay("foreign", &linked)]);
+    assert!(files.users_of(&base_path()).is_empty());
+    assert_eq!(files.users_of_base(&base_path()), ["volume foreign"]);
+}
+
+#[test]
+fn what_cant_be_seen_is_a_doubt_about_bases_only() {
+    let hidden = disk("/home/me/vm.qcow2");
+    let mut shown = domain("d", "", &hidden);
+    shown.instance.state = DomainState::Running;
+    let raw = hidden.replace("type='qcow2'", "type='raw'");
+    let table = [
+        ("off, in no pool", domain("d", "", &hidden), true),
+        ("running: libvirt shows the chain", shown, false),
+        ("raw", domain("d", "", &raw), false),
+        (
+            "in our pool",
+            domain("d", "", &disk(&format!("{DIR}/vm.qcow2"))),
+            false,
+        ),
+    ];
+    for (how, domain, doubt) in table {
+        let files = files(
+            vec![domain],
+            vec![volume(BASE), overlay("vm.qcow2", "/other")],
+        );
+        assert!(files.users_of(&base_path()).is_empty(), "{how}");
+        assert_eq!(
+            !files.users_of_base(&base_path()).is_empty(),
+            doubt,
+            "{how}"
+        );
+    }
+    let mut files = files(Vec::new(), vec![volume(BASE)]);
+    files.blind.push("dark".to_owned());
+    assert!(files.users_of(&base_path()).is_empty());
+    assert!(files.users_of_base(&base_path())[0].contains("pool dark"));
+}
