@@ -8,11 +8,13 @@ use crate::find::Managers;
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::inventory;
+use crate::leftover::overlay_fault;
 use crate::libvirt::{Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
 use crate::seed::SeedMark;
 use crate::xml::domain_info::{DiskSource, DomainInfo};
 use crate::xml::metadata::Manager;
+use crate::xml::volume::VolumeInfo;
 
 /// Where libvirt keeps the UEFI variables of its domains; a file elsewhere isn't a domain's own.
 const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
@@ -249,26 +251,34 @@ fn delete_leftovers(
         // Without the pool there is nothing to see, and nothing that could be deleted.
         return Ok(deleted);
     }
-    let (overlay, seed) = (name.overlay_volume(), name.seed_volume());
-    let paths = [&overlay, &seed]
-        .map(|volume| inventory::find_volume_path(hypervisor, host.pool(), volume));
-    let [overlay_path, seed_path] = paths;
-    let there: Vec<(String, String)> = [(overlay, overlay_path?), (seed, seed_path?)]
-        .into_iter()
-        .filter_map(|(volume, path)| path.map(|path| (volume, path)))
-        .collect();
+    let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
+    let (overlay, seed) = (find(name.overlay_volume())?, find(name.seed_volume())?);
+    let fault = match (&seed, &overlay) {
+        (Some(seed), Some(overlay)) => overlay_fault(seed, overlay),
+        _ => None,
+    };
+    let there: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
     if there.is_empty() {
         return Ok(deleted);
     }
     if seed_mark(hypervisor, host.pool(), name)?.is_none() {
-        for (volume, _) in there {
+        for VolumeInfo { name, .. } in there {
             deleted.notes.push(format!(
-                "volume {volume} was left alone: nothing shows that egressctl made it"
+                "volume {name} was left alone: nothing shows that egressctl made it"
             ));
         }
         return Ok(deleted);
     }
-    for (volume, path) in there {
+    if let Some(fault) = fault {
+        deleted
+            .notes
+            .push(format!("its volumes were left alone: {fault}"));
+        return Ok(deleted);
+    }
+    for VolumeInfo {
+        name: volume, path, ..
+    } in there
+    {
         let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
         if users.is_empty() {
             delete_volume(host, hypervisor, &volume, &mut deleted)?;

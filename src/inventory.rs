@@ -17,10 +17,17 @@ pub fn find_volume_path(
     pool: &str,
     name: &str,
 ) -> Result<Option<String>> {
-    match hypervisor.find_volume_xml(pool, name)? {
-        Some(xml) => Ok(Some(VolumeInfo::parse(&xml)?.path)),
-        None => Ok(None),
-    }
+    Ok(find_volume(hypervisor, pool, name)?.map(|info| info.path))
+}
+
+/// What libvirt says of a volume, if it is there.
+pub fn find_volume(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    name: &str,
+) -> Result<Option<VolumeInfo>> {
+    let xml = hypervisor.find_volume_xml(pool, name)?;
+    xml.map(|xml| VolumeInfo::parse(&xml)).transpose()
 }
 
 /// Everything that uses the file at `path`: domains with it in a disk's chain, and volumes backed by it.

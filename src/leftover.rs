@@ -80,4 +80,26 @@ mod tests {
             assert_eq!(instance_of_overlay(other), None, "{other}");
         }
     }
+
+    #[test]
+    fn an_overlay_is_newer_than_its_seed_and_on_a_base() {
+        use crate::inventory::tests::{overlay, volume, written};
+        let at = |second| jiff::Timestamp::from_second(second).unwrap();
+        let seed = written(volume("web-seed.iso"), at(100));
+        let on = |base: &str| written(overlay("web.qcow2", base), at(100));
+        let ours = "/p/base-a-0123456789abcdef.qcow2";
+        let table = [
+            ("made right after", on(ours), true),
+            ("on the operator's cache", on("/p/base-a.qcow2"), true),
+            ("written later", written(on(ours), at(900)), true),
+            ("older", written(on(ours), at(99)), false),
+            ("on another disk", on("/p/golden.qcow2"), false),
+            ("on nothing", written(volume("web.qcow2"), at(100)), false),
+            ("of no known time", overlay("web.qcow2", ours), false),
+        ];
+        for (about, overlay, fits) in table {
+            assert_eq!(overlay_fault(&seed, &overlay).is_none(), fits, "{about}");
+        }
+        assert!(overlay_fault(&volume("web-seed.iso"), &on(ours)).is_some());
+    }
 }

@@ -10,10 +10,11 @@ use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
+use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
 use crate::undo::{Made, Undo};
-use crate::xml::volume::VolumeSpec;
+use crate::xml::volume::{VolumeInfo, VolumeSpec};
 
 /// How long another create of the same name may take from its seed to its domain, before it counts as dead. From
 /// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
@@ -107,20 +108,31 @@ fn settle_other(
 
 /// Removes a dead create's overlay and seed, unless anything uses them.
 fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> Result<()> {
+    let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
+    let Some(seed) = find(spec.name.seed_volume())? else {
+        return Ok(());
+    };
     let marked = seed_mark(hypervisor, host.pool(), &spec.name)?.is_some();
-    let overlay = marked.then(|| spec.name.overlay_volume());
-    for volume in overlay.into_iter().chain([spec.name.seed_volume()]) {
-        let Some(path) = inventory::find_volume_path(hypervisor, host.pool(), &volume)? else {
-            continue;
-        };
+    let overlay = find(spec.name.overlay_volume())?.filter(|_| marked);
+    if let Some(fault) = overlay.as_ref().and_then(|o| overlay_fault(&seed, o)) {
+        return Err(left_alone(
+            host,
+            &format!("what is left of {} can't be cleared away", spec.name),
+            &fault,
+        ));
+    }
+    for VolumeInfo {
+        name: volume, path, ..
+    } in overlay.into_iter().chain([seed])
+    {
         let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
         if !users.is_empty() {
-            return Err(Error::permanent(
-                Reason::InDoubt,
-                format!("volume {volume} is in use: it was left alone"),
-            )
-            .because(format!("used by {}", users.join(", ")))
-            .on_host(host.name()));
+            let used = format!("used by {}", users.join(", "));
+            return Err(left_alone(
+                host,
+                &format!("volume {volume} is in use: it was left alone"),
+                &used,
+            ));
         }
         log::info!(
             "host={} removing {volume}, left by a create that died",
@@ -129,6 +141,12 @@ fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> 
         hypervisor.delete_volume(host.pool(), &volume)?;
     }
     Ok(())
+}
+
+fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {
+    Error::permanent(Reason::InDoubt, what)
+        .because(why)
+        .on_host(host.name())
 }
 
 fn not_ours(host: &HostSession, volume: &str) -> Error {
