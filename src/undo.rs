@@ -2,13 +2,30 @@
 
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
+use crate::image::claim;
+use crate::inventory;
+use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 
 /// One thing made, and so one thing to take back. Taking it back twice does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Made {
+    /// The claim on a base image, with our word in it. Where it isn't ours any more, neither is anything else.
+    Claim {
+        /// The claim's volume.
+        volume: String,
+        /// Our word.
+        word: String,
+    },
     /// A volume of the host's pool.
     Volume(String),
+    /// An overlay whose creation got no answer: it goes if it is the one that belongs to this seed.
+    PerhapsOverlay {
+        /// The overlay's volume.
+        overlay: String,
+        /// The seed's.
+        seed: String,
+    },
     /// A domain was defined, and perhaps started.
     Domain(DomainRef),
 }
@@ -54,7 +71,11 @@ impl Undo {
         let names: Vec<String> = left
             .iter()
             .map(|made| match made {
-                Made::Volume(name) => format!("volume {name} in pool {}", host.pool()),
+                Made::Claim { volume: name, .. }
+                | Made::Volume(name)
+                | Made::PerhapsOverlay { overlay: name, .. } => {
+                    format!("volume {name} in pool {}", host.pool())
+                }
                 Made::Domain(domain) => format!("domain {}", domain.name),
             })
             .collect();
@@ -63,7 +84,20 @@ impl Undo {
             .hint("run the same command again when the host is back: it finds and uses or replaces what is left")
     }
 
+    /// Whether another process has taken our claim for a dead one's: what has our names is that one's by now.
+    fn was_overtaken(&self, hypervisor: &dyn Hypervisor, pool: &str) -> bool {
+        self.made.iter().any(|made| match made {
+            Made::Claim { volume, word } => {
+                !matches!(claim::is_held_by(hypervisor, pool, volume, word), Ok(true))
+            }
+            _ => false,
+        })
+    }
+
     fn take_back(self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
+        if self.was_overtaken(hypervisor, pool) {
+            return Vec::new();
+        }
         let mut left = Vec::new();
         for made in self.made.into_iter().rev() {
             if let Err(error) = take_back_one(hypervisor, pool, &made) {
@@ -75,9 +109,31 @@ impl Undo {
     }
 }
 
+/// Deletes the overlay if it was made after the seed and on a base image, as ours would be.
+fn take_back_overlay(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    overlay: &str,
+    seed: &str,
+) -> Result<()> {
+    let find = |name: &str| inventory::find_volume(hypervisor, pool, name);
+    let (Some(overlay), Some(seed)) = (find(overlay)?, find(seed)?) else {
+        return Ok(());
+    };
+    if overlay_fault(&seed, &overlay).is_none() {
+        hypervisor.delete_volume(pool, &overlay.name)?;
+    }
+    Ok(())
+}
+
 fn take_back_one(hypervisor: &dyn Hypervisor, pool: &str, made: &Made) -> Result<()> {
     match made {
-        Made::Volume(name) => hypervisor.delete_volume(pool, name).map(drop),
+        Made::Claim { volume: name, .. } | Made::Volume(name) => {
+            hypervisor.delete_volume(pool, name).map(drop)
+        }
+        Made::PerhapsOverlay { overlay, seed } => {
+            take_back_overlay(hypervisor, pool, overlay, seed)
+        }
         Made::Domain(domain) => {
             let taken = hypervisor
                 .destroy_domain(domain)

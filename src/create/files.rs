@@ -46,24 +46,23 @@ pub(super) fn make_seed(
         size: image.len() as u64,
     }
     .to_xml()?;
-    let path = loop {
+    loop {
         host.cancels().work.check()?;
         let created = hypervisor
             .create_volume(host.pool(), &volume, &xml)
             .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
-        match created {
-            Some(path) => break path,
-            None => {
-                if let Some(instance) = settle_other(host, hypervisor, spec)? {
-                    return Ok(Seeded::DomainAppeared(Box::new(instance)));
-                }
-            }
+        if created {
+            break;
         }
-    };
+        if let Some(instance) = settle_other(host, hypervisor, spec)? {
+            return Ok(Seeded::DomainAppeared(Box::new(instance)));
+        }
+    }
     undo.made(Made::Volume(volume.clone()));
     let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0)?;
     upload.send(&image)?;
     upload.finish()?;
+    let path = hypervisor.volume_path(host.pool(), &volume)?;
     Ok(Seeded::Made(path))
 }
 
@@ -179,13 +178,21 @@ pub(super) fn make_overlay(
         backing_format: base.format,
     }
     .to_xml()?;
+    let perhaps = Made::PerhapsOverlay {
+        overlay: volume.clone(),
+        seed: spec.name.seed_volume(),
+    };
+    undo.made(perhaps.clone());
     let created = hypervisor
         .create_volume(host.pool(), &volume, &xml)
         .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
-    // The seed is this run's, so an overlay that is there already was left by nobody we know.
-    let path = created.ok_or_else(|| not_ours(host, &volume))?;
-    undo.made(Made::Volume(volume));
-    Ok(path)
+    undo.forget(&perhaps);
+    if !created {
+        // The seed is this run's, so an overlay that is there already was left by nobody we know.
+        return Err(not_ours(host, &volume));
+    }
+    undo.made(Made::Volume(volume.clone()));
+    hypervisor.volume_path(host.pool(), &volume)
 }
 
 /// Looks for the base's marker once more, now that the overlay shows that the base is used: whoever removes a base

@@ -53,7 +53,12 @@ pub fn ensure(
         &mut undo,
     );
     match made {
-        Ok(Outcome::Made(domain)) => reread(host, &domain),
+        Ok(Outcome::Made(domain)) => reread(host, &domain).map_err(|error| {
+            error.hint(format!(
+                "the instance was made and runs: egressctl get {}",
+                domain.name
+            ))
+        }),
         Ok(Outcome::Appeared(instance)) => {
             // Another create of the same name won; what this one made so far is nothing.
             adopt(&*hypervisor, *instance, spec)

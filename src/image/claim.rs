@@ -14,6 +14,7 @@ use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
+use crate::undo::{Made, Undo};
 use crate::xml::volume::VolumeSpec;
 
 /// How often the owner shows that it lives.
@@ -58,10 +59,7 @@ pub(super) fn try_claim(
         size: SIZE as u64,
     }
     .to_xml()?;
-    if hypervisor
-        .create_volume(host.pool(), &volume, &xml)?
-        .is_none()
-    {
+    if !hypervisor.create_volume(host.pool(), &volume, &xml)? {
         return Ok(Tried::Held);
     }
     let mut claim = Claim {
@@ -72,7 +70,12 @@ pub(super) fn try_claim(
         stop: Cancel::new(),
         heartbeat: None,
     };
-    write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0)?;
+    let written = write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0);
+    if let Err(error) = written {
+        let mut undo = Undo::new();
+        undo.made(Made::Volume(claim.volume.clone()));
+        return Err(undo.roll_back(host, error));
+    }
     claim.start_heartbeat();
     Ok(Tried::Claimed(claim))
 }
@@ -150,21 +153,17 @@ impl Default for Watch {
 }
 
 impl Claim {
-    /// The claim's volume, for the undo list.
-    pub(super) fn volume(&self) -> &str {
-        &self.volume
+    /// The claim as something to take back.
+    pub(super) fn made(&self) -> Made {
+        Made::Claim {
+            volume: self.volume.clone(),
+            word: self.word.clone(),
+        }
     }
 
     /// Fails unless the claim is still ours; to be asked right before anything is published.
     pub(super) fn verify(&self) -> Result<()> {
-        let content = self
-            .hypervisor
-            .download_volume(&self.pool, &self.volume, SIZE)?;
-        let ours = content
-            .as_deref()
-            .and_then(owner_of)
-            .map(|owner| owner.to_word());
-        if ours.as_ref() == Some(&self.word) {
+        if is_held_by(&*self.hypervisor, &self.pool, &self.volume, &self.word)? {
             return Ok(());
         }
         Err(Error::transient(
@@ -212,6 +211,18 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.stop_heartbeat();
     }
+}
+
+/// Whether the claim in this volume is the one with this word.
+pub(crate) fn is_held_by(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    volume: &str,
+    word: &str,
+) -> Result<bool> {
+    let content = hypervisor.download_volume(pool, volume, SIZE)?;
+    let holder = content.as_deref().and_then(owner_of);
+    Ok(holder.is_some_and(|owner| owner.to_word() == word))
 }
 
 pub(crate) fn owner_of(content: &[u8]) -> Option<Owner> {

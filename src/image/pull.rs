@@ -21,7 +21,7 @@ use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::parallel;
-use crate::undo::{Made, Undo};
+use crate::undo::Undo;
 use crate::units;
 
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
@@ -191,18 +191,12 @@ fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
     }
 }
 
-/// Gives a claim up because of an error; over the clean-up connection where the run was cancelled or the other is gone.
+/// Gives a claim up because of an error.
 fn give_up(host: &HostSession, claim: Claim, cause: Error) -> Error {
-    let volume = claim.volume().to_owned();
-    match claim.release() {
-        Ok(()) => cause,
-        Err(error) => {
-            log::debug!("{}: releasing {volume}: {error}", host.name());
-            let mut undo = Undo::new();
-            undo.made(Made::Volume(volume));
-            undo.roll_back(host, cause)
-        }
-    }
+    let mut undo = Undo::new();
+    undo.made(claim.made());
+    drop(claim);
+    undo.roll_back(host, cause)
 }
 
 struct Run<'a> {

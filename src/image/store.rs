@@ -140,7 +140,7 @@ pub(super) fn store(
     sent: &dyn Fn(u64),
 ) -> Result<Option<BaseImage>> {
     let mut undo = Undo::new();
-    undo.made(Made::Volume(claim.volume().to_owned()));
+    undo.made(claim.made());
     match fill(host, &claim, incoming, feed, sent, &mut undo) {
         Ok(Some(base)) => {
             // The image is ready, whatever becomes of the claim: the next pull sees the marker first.
@@ -190,16 +190,7 @@ fn fill(
         size: incoming.length.unwrap_or(0),
     }
     .to_xml()?;
-    if hypervisor
-        .create_volume(host.pool(), &base, &xml)?
-        .is_none()
-    {
-        return Err(Error::transient(
-            Reason::PoolBusy,
-            format!("volume {base} was made by another process meanwhile"),
-        ));
-    }
-    undo.made(Made::Volume(base.clone()));
+    create(host, &*hypervisor, &base, &xml, undo)?;
     let room = pool
         .available
         .saturating_sub(POOL_RESERVE + incoming.extra_room);
@@ -230,6 +221,26 @@ fn fill(
                 format!("volume {base} vanished after it was written"),
             )
         })
+}
+
+/// Creates a volume under our claim. Noted before the call: should its answer be lost, the volume is ours all the same.
+fn create(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &str,
+    xml: &str,
+    undo: &mut Undo,
+) -> Result<()> {
+    let made = Made::Volume(name.to_owned());
+    undo.made(made.clone());
+    if hypervisor.create_volume(host.pool(), name, xml)? {
+        return Ok(());
+    }
+    undo.forget(&made);
+    Err(Error::transient(
+        Reason::PoolBusy,
+        format!("volume {name} was made by another process meanwhile"),
+    ))
 }
 
 fn outgrown(host: &HostSession, room: u64) -> Error {
@@ -306,16 +317,7 @@ fn publish(
     .to_xml()?;
     // One left without its base is no image's.
     hypervisor.delete_volume(host.pool(), &name)?;
-    if hypervisor
-        .create_volume(host.pool(), &name, &xml)?
-        .is_none()
-    {
-        return Err(Error::transient(
-            Reason::PoolBusy,
-            format!("volume {name} was made by another process meanwhile"),
-        ));
-    }
-    undo.made(Made::Volume(name.clone()));
+    create(host, hypervisor, &name, &xml, undo)?;
     let mut upload = hypervisor.upload_volume(host.pool(), &name, 0)?;
     upload.send(text.as_bytes())?;
     upload.finish()

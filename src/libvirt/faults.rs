@@ -1,7 +1,8 @@
 //! Faults on demand, for tests only (feature `fault-injection`): the process dies, the connection breaks, or libvirt
 //! refuses, exactly at the Nth call of the run.
 //!
-//! `EGRESSCTL_FAULT` is `kill:N`, `drop:N` or `error:N`; calls are counted from 1 over all hosts and connections.
+//! `EGRESSCTL_FAULT` is `kill:N`, `drop:N` (the connection breaks before the call), `lost:N` (after it: the daemon
+//! did what was asked, and nobody heard) or `error:N`; calls are counted from 1 over all hosts and connections.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,30 +22,43 @@ fn plan() -> Option<&'static (String, u32)> {
     PLAN.get_or_init(read).as_ref()
 }
 
-/// Counts a call that is about to be made, and strikes if it is the one. An error stands for the call's own.
-pub(super) fn strike(rpc: &str, link: &Link) -> Option<LibvirtError> {
-    let (kind, call) = plan()?;
-    if CALLS.fetch_add(1, Ordering::SeqCst) + 1 != *call {
-        return None;
+/// Makes one call, and strikes if it is the one.
+pub(super) fn around<T>(
+    rpc: &str,
+    link: &Link,
+    call: impl FnOnce() -> Result<T, LibvirtError>,
+) -> Result<T, LibvirtError> {
+    let Some((kind, number)) = plan() else {
+        return call();
+    };
+    if CALLS.fetch_add(1, Ordering::SeqCst) + 1 != *number {
+        return call();
     }
-    log::warn!("fault injected: {kind} at call {call}, {rpc}");
+    log::warn!("fault injected: {kind} at call {number}, {rpc}");
+    let failure = |domain| LibvirtError {
+        code: 1,
+        domain,
+        int1: 0,
+        message: format!("injected at {rpc}"),
+    };
     match kind.as_str() {
         "kill" => {
             let _ = rustix::process::kill_process(
                 rustix::process::getpid(),
                 rustix::process::Signal::KILL,
             );
-            None
+            call()
         }
         "drop" => {
             link.close();
-            None
+            call()
         }
-        _ => Some(LibvirtError {
-            code: 1,
-            domain: 10,
-            int1: 0,
-            message: format!("injected instead of {rpc}"),
-        }),
+        // VIR_FROM_RPC: the client lost its connection.
+        "lost" => {
+            let _ = call();
+            link.close();
+            Err(failure(7))
+        }
+        _ => Err(failure(10)),
     }
 }

@@ -276,8 +276,10 @@ pub trait StorageCalls: Send + Sync {
     fn list_volumes(&self, pool: &str) -> Result<Vec<String>>;
     /// One volume's XML; `None` where it isn't there.
     fn find_volume_xml(&self, pool: &str, name: &str) -> Result<Option<String>>;
-    /// Creates a volume and gives its path; `None` where one of that name exists already.
-    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<Option<String>>;
+    /// Creates a volume; `false` where one of that name exists already. The one atomic test-and-set that libvirt has.
+    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<bool>;
+    /// A volume's path on the host (`virStorageVolGetPath`).
+    fn volume_path(&self, pool: &str, name: &str) -> Result<String>;
     /// Opens a volume for writing from `offset` on.
     fn upload_volume(
         &self,

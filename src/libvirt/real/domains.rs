@@ -21,11 +21,8 @@ const CALLS_AT_ONCE: usize = 32;
 
 impl Connection {
     fn domain_ref(&self, domain: Domain) -> Result<DomainRef> {
-        // Both are read from the handle, without a call to the daemon.
-        let name = self.rpc("virDomainGetName", &"", || domain.name())?;
-        let uuid = self.rpc("virDomainGetUUIDString", &About("domain", &name), || {
-            domain.uuid_string()
-        })?;
+        let name = self.local(domain.name())?;
+        let uuid = self.local(domain.uuid_string())?;
         lock(&self.domains).insert(uuid.clone(), domain);
         Ok(DomainRef { name, uuid })
     }

@@ -155,10 +155,8 @@ impl Connection {
         let started = Instant::now();
         let armed = self.watchdog.arm(limit);
         #[cfg(feature = "fault-injection")]
-        let result = match super::faults::strike(rpc, &self.link) {
-            Some(raw) => Err(raw),
-            None => call().map_err(|error| numbers(&error)),
-        };
+        let result =
+            super::faults::around(rpc, &self.link, || call().map_err(|error| numbers(&error)));
         #[cfg(not(feature = "fault-injection"))]
         let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);
@@ -199,6 +197,16 @@ impl Connection {
     ) -> Result<T> {
         self.attempt(rpc, about, self.limits.rpc, call)
             .map_err(|failure| self.error(&failure))
+    }
+
+    /// What the client library reads from a handle without asking the daemon.
+    fn local<T>(&self, result: VirtResult<T>) -> Result<T> {
+        result.map_err(|error| {
+            let what = "libvirt's client library failed";
+            Error::transient(Reason::LibvirtError, what)
+                .on_host(&self.host)
+                .because(error.message())
+        })
     }
 
     /// One call where `code` means that the object isn't there.

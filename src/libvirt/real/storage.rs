@@ -63,6 +63,16 @@ impl Connection {
         Ok(found)
     }
 
+    fn existing_volume(&self, pool: &str, name: &str) -> Result<StorageVol> {
+        self.volume(pool, name)?.ok_or_else(|| {
+            Error::transient(
+                Reason::LibvirtError,
+                format!("volume {name} vanished from pool {pool}"),
+            )
+            .on_host(&self.host)
+        })
+    }
+
     fn forget_volume(&self, pool: &str, name: &str) {
         lock(&self.volumes).remove(&(pool.to_owned(), name.to_owned()));
     }
@@ -95,7 +105,7 @@ impl StorageCalls for Connection {
         })?;
         let mut names = pools
             .iter()
-            .map(|pool| self.rpc("virStoragePoolGetName", &"", || pool.name()))
+            .map(|pool| self.local(pool.name()))
             .collect::<Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
@@ -137,7 +147,7 @@ impl StorageCalls for Connection {
         let mut names = Vec::with_capacity(volumes.len());
         for volume in volumes {
             // The name is part of the handle: no call to the daemon. The handle saves the look-up by name later.
-            let volume_name = self.rpc("virStorageVolGetName", &about, || volume.name())?;
+            let volume_name = self.local(volume.name())?;
             lock(&self.volumes).insert((name.to_owned(), volume_name.clone()), volume);
             names.push(volume_name);
         }
@@ -159,7 +169,7 @@ impl StorageCalls for Connection {
         Ok(xml)
     }
 
-    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<Option<String>> {
+    fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<bool> {
         log::debug!("host={} pool={pool} create volume xml={xml}", self.host);
         let handle = self.existing_pool(pool)?;
         let about = AboutVolume(pool, name);
@@ -168,14 +178,21 @@ impl StorageCalls for Connection {
                 StorageVol::create_xml(&handle, xml, 0)
             })
         });
-        let volume = match created {
-            Ok(volume) => volume,
-            Err(failure) if failure.is(STORAGE_VOL_EXIST) => return Ok(None),
-            Err(failure) => return Err(self.error(&failure)),
-        };
-        let path = self.rpc("virStorageVolGetPath", &about, || volume.path())?;
-        lock(&self.volumes).insert((pool.to_owned(), name.to_owned()), volume);
-        Ok(Some(path))
+        match created {
+            Ok(volume) => {
+                lock(&self.volumes).insert((pool.to_owned(), name.to_owned()), volume);
+                Ok(true)
+            }
+            Err(failure) if failure.is(STORAGE_VOL_EXIST) => Ok(false),
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
+    fn volume_path(&self, pool: &str, name: &str) -> Result<String> {
+        let volume = self.existing_volume(pool, name)?;
+        self.rpc("virStorageVolGetPath", &AboutVolume(pool, name), || {
+            volume.path()
+        })
     }
 
     fn upload_volume(
@@ -184,13 +201,7 @@ impl StorageCalls for Connection {
         name: &str,
         offset: u64,
     ) -> Result<Box<dyn VolumeUpload + '_>> {
-        let volume = self.volume(pool, name)?.ok_or_else(|| {
-            Error::transient(
-                Reason::LibvirtError,
-                format!("volume {name} vanished from pool {pool}"),
-            )
-            .on_host(&self.host)
-        })?;
+        let volume = self.existing_volume(pool, name)?;
         let about = AboutVolume(pool, name);
         // "volume is still in use" while an earlier stream on it is finishing: the same wait helps.
         let open = || {
