@@ -46,11 +46,10 @@ pub fn emulator(hypervisor: &dyn Hypervisor, wanted: VirtType) -> Result<Emulato
         capabilities,
         fell_back,
     };
-    if wanted != VirtType::Qemu {
-        if let Some(capabilities) = ask(Accelerator::Kvm)? {
+    if wanted != VirtType::Qemu
+        && let Some(capabilities) = ask(Accelerator::Kvm)? {
             return Ok(emulator(Accelerator::Kvm, capabilities, false));
         }
-    }
     if wanted == VirtType::Kvm {
         return Err(Error::permanent(Reason::NoKvm, "the host can't run KVM guests")
             .hint("enable virtualization (VT-x or AMD-V) in its firmware, or nested virtualization where it is a VM itself; then: virt-host-validate qemu")
@@ -106,7 +105,7 @@ pub fn clock_offset(hypervisor: &dyn Hypervisor) -> Result<Option<i64>> {
     let before = Timestamp::now().as_second();
     let answer = hypervisor.host_command("date +%s")?;
     // Half the round trip is the best guess of when the host looked at its clock.
-    let here = (before + Timestamp::now().as_second()) / 2;
+    let here = i64::midpoint(before, Timestamp::now().as_second());
     Ok(answer.and_then(|text| Some(text.trim().parse::<i64>().ok()? - here)))
 }
 

@@ -116,14 +116,13 @@ pub fn hosts_of<'a>(
     wanted: &InstanceRef,
     zone: Option<&str>,
 ) -> Result<Option<Vec<&'a HostSession>>> {
-    if let (Some(in_id), Some(zone)) = (wanted.host(), zone) {
-        if in_id != zone {
+    if let (Some(in_id), Some(zone)) = (wanted.host(), zone)
+        && in_id != zone {
             return Err(Error::usage(
                 Reason::BadArgument,
                 format!("the ID names host {in_id}, but --zone says {zone}"),
             ));
         }
-    }
     match wanted.host().or(zone) {
         None => Ok(Some(hosts.iter().collect())),
         Some(name) => Ok(hosts

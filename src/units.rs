@@ -31,7 +31,7 @@ pub fn age(duration: Duration) -> String {
     let (days, hours, minutes) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, m) if m < 10 && seconds % 60 != 0 => format!("{m}m{}s", seconds % 60),
+        (0, 0, m) if m < 10 && !seconds.is_multiple_of(60) => format!("{m}m{}s", seconds % 60),
         (0, 0, m) => format!("{m}m"),
         (0, h, 0) => format!("{h}h"),
         (0, h, m) => format!("{h}h{m}m"),

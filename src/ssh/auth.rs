@@ -49,11 +49,10 @@ impl Credential {
             KeySource::Agent => Self::all_of_agent(agent, cancel),
             KeySource::File(path) => {
                 let file = KeyFile::load(path)?;
-                if file.encrypted {
-                    if let Some(credential) = Self::held_by_agent(&file, agent, cancel) {
+                if file.encrypted
+                    && let Some(credential) = Self::held_by_agent(&file, agent, cancel) {
                         return Ok(credential);
                     }
-                }
                 let key = file.unlock(options.prompt)?;
                 let path = path.clone();
                 Ok(Credential::Key { path, key })

@@ -261,11 +261,10 @@ impl Mark {
     /// one that is bound to another namespace isn't.
     pub fn from_fragment(asked: Manager, xml: &str) -> Result<Mark> {
         let element = parse("the metadata", xml)?;
-        if let Namespace::Bound(uri) = &element.namespace {
-            if uri != asked.namespace() {
+        if let Namespace::Bound(uri) = &element.namespace
+            && uri != asked.namespace() {
                 return Ok(Mark::None);
             }
-        }
         Ok(read::mark_of(asked, &element))
     }
 

@@ -116,7 +116,7 @@ fn record(identifier: &[u8], at: u32, length: u32, flags: u8, system_use: &[u8])
     bytes.extend(both16(1));
     bytes.push(short(identifier));
     bytes.extend(identifier);
-    if identifier.len() % 2 == 0 {
+    if identifier.len().is_multiple_of(2) {
         bytes.push(0);
     }
     bytes.extend(system_use);
