@@ -260,6 +260,12 @@ fn what_a_crash_left_goes_and_look_alikes_stay() {
         assert_eq!(item["deleted"], goes, "{item}");
         assert_eq!(left.contains(&volume.to_owned()), !goes, "{volume}");
     }
+    // Named, too: the disk under the overlay's name isn't its overlay.
+    let _ = lab
+        .run(&["delete", "lt-gc-disk", "--zone", "nas1"])
+        .exits(0)
+        .says("left alone");
+    assert_eq!(lab.volumes("nas1", "lt-gc-disk").len(), 2);
     for volume in ["lt-gc-iso-seed.iso", "lt-gc-own.qcow2"] {
         assert!(
             items.iter().all(|item| item["volume"] != volume),
@@ -565,4 +571,51 @@ fn a_clone_with_our_mark_stays() {
     assert_eq!(run.stdout.lines().count(), 2, "{run}");
     lab.virsh("nas1", &["undefine", "lt-gc-clone", "--nvram"]);
     let _ = lab.run(&GC).exits(0).prints("lt-gc-orig");
+}
+
+#[test]
+fn a_prune_beside_a_create_never_takes_the_base_away_under_it() {
+    let lab = lab!();
+    let (_image, base) = pulled(&lab, "lt-race");
+    let _web = lab.instance("lt-gc-race");
+    let tiny = lab.tiny();
+    let wanting = lab.cli_with(|kvm| kvm["images"]["lt-race"] = tiny.clone());
+    let args = [
+        "create",
+        "--zone",
+        "nas1",
+        "--image",
+        "lt-race",
+        "--name",
+        "lt-gc-race",
+    ];
+    let mut created = 0;
+    for millis in [0, 40, 80, 120, 160, 200, 240, 280] {
+        let _ = wanting
+            .run(&["image", "pull", "lt-race", "--zone", "nas1"])
+            .exits(0);
+        let create = wanting.start(&args);
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        let _ = lab
+            .run(&["image", "prune", "--older-than", "0s", "--zone", "nas1"])
+            .exits(0);
+        let run = create.wait();
+        if run.succeeded() {
+            created += 1;
+            let both = [base.clone(), format!("{base}.sha256")];
+            assert_eq!(lab.volumes("nas1", &base), both, "{millis}");
+            lab.on(
+                "nas1",
+                &format!("cd {POOL_DIR} && qemu-img info -U --backing-chain lt-gc-race.qcow2"),
+            );
+        } else {
+            // The next try would pull it again; nothing is left of this one.
+            let _ = run.exits(4);
+            assert_eq!(lab.volumes("nas1", "lt-gc-race"), [""; 0], "{millis}");
+        }
+        let _ = lab
+            .run(&["delete", "lt-gc-race", "--zone", "nas1"])
+            .exits(0);
+    }
+    assert!(created > 0);
 }
