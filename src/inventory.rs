@@ -1,8 +1,10 @@
 //! What stands on a host: domains, volumes, and who uses a file. Read first, then asked; the asking is pure.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Reason, Result};
 use crate::instance::Instance;
-use crate::libvirt::Hypervisor;
+use crate::libvirt::{self, Hypervisor};
 use crate::parallel;
 use crate::xml::domain_info::{DiskInfo, DiskSource};
 use crate::xml::volume::VolumeInfo;
@@ -38,13 +40,30 @@ pub fn users_of_path(hypervisor: &dyn Hypervisor, pool: &str, path: &str) -> Res
     Ok(Files::read("", hypervisor, pool)?.users_of(path))
 }
 
-/// A domain with the XML it was read from.
+/// A domain with every path that its XML names.
 #[derive(Debug, Clone)]
 pub struct DomainFiles {
     /// The domain.
     pub instance: Instance,
-    /// Its XML, for files in places that nothing here reads (mirrors, external data files).
-    pub xml: String,
+    /// All paths in its XML, as written there: also those in places that nothing here reads (mirrors, external data
+    /// files).
+    pub mentions: BTreeSet<String>,
+}
+
+impl DomainFiles {
+    /// From a listed domain; `host` is the host's name in the configuration.
+    pub fn new(host: &str, listed: libvirt::DomainInfo) -> Result<Self> {
+        // Attributes' values and elements' texts.
+        let words = listed.xml.split(['\'', '"', '<', '>']);
+        let mentions = words
+            .filter(|word| word.starts_with('/'))
+            .map(str::to_owned)
+            .collect();
+        Ok(DomainFiles {
+            instance: Instance::from_domain(host, listed)?,
+            mentions,
+        })
+    }
 }
 
 /// A volume and the pool it is in.
@@ -96,28 +115,35 @@ impl Files {
         }
         // Domains last: one that takes a volume meanwhile is seen.
         for listed in hypervisor.list_domains()? {
-            let xml = listed.xml.clone();
-            files.domains.push(DomainFiles {
-                instance: Instance::from_domain(host, listed)?,
-                xml,
-            });
+            files.domains.push(DomainFiles::new(host, listed)?);
         }
         Ok(files)
     }
 
     /// Like [`read`](Self::read), but lets libvirt look into the directories first: it doesn't know of a file that
-    /// somebody made beside it, an overlay by `qemu-img` say.
+    /// somebody made beside it, an overlay by `qemu-img` say. Only for when something that others may use is about to
+    /// go: libvirt stops a pool that it fails to refresh.
+    ///
+    /// A pool that is busy, with an upload or a volume that is being made, can't be looked into now.
     pub fn read_fresh(host: &str, hypervisor: &dyn Hypervisor, pool: &str) -> Result<Self> {
-        hypervisor.refresh_pool(pool)?;
-        for other in hypervisor.list_pools()?.into_iter().filter(|p| p != pool) {
-            if hypervisor.find_pool(&other)?.is_some_and(|p| p.active) {
-                // What it can't show is noted when it is read.
-                if let Err(error) = hypervisor.refresh_pool(&other) {
-                    log::debug!("host={host} pool {other} can't be refreshed: {error}");
+        let mut busy = Vec::new();
+        for name in hypervisor.list_pools()? {
+            if name != pool && hypervisor.find_pool(&name)?.is_none_or(|p| !p.active) {
+                continue;
+            }
+            match hypervisor.refresh_pool(&name) {
+                Ok(()) => {}
+                Err(error) if error.reason() == Reason::PoolBusy => busy.push(name),
+                Err(error) => {
+                    return Err(error.hint(format!(
+                        "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {name}"
+                    )));
                 }
             }
         }
-        Self::read(host, hypervisor, pool)
+        let mut files = Self::read(host, hypervisor, pool)?;
+        files.blind.extend(busy);
+        Ok(files)
     }
 
     /// The domain of that name.
@@ -162,11 +188,7 @@ impl Files {
                 .disks
                 .iter()
                 .any(|disk| self.has(disk, path, is_backing));
-            let anywhere = ['\'', '"']
-                .iter()
-                .any(|quote| domain.xml.contains(&format!("{quote}{quoted}{quote}")))
-                || domain.xml.contains(&format!(">{quoted}<"));
-            if in_a_chain || anywhere {
+            if in_a_chain || domain.mentions.contains(&quoted) {
                 users.push(format!("domain {}", info.name));
             }
         }
@@ -218,19 +240,24 @@ impl Files {
         let mut doubts: Vec<String> = self
             .blind
             .iter()
-            .map(|pool| format!("whatever is in pool {pool}, which can't be looked into"))
+            .map(|pool| format!("whatever is in pool {pool}, which can't be looked into now"))
             .collect();
-        let known = |path: &str| {
-            self.volumes.iter().any(|info| info.path == path)
-                || self.elsewhere.iter().any(|other| other.info.path == path)
-        };
+        let elsewhere = self.elsewhere.iter().map(|other| &other.info);
+        let known: BTreeSet<&str> = self
+            .volumes
+            .iter()
+            .chain(elsewhere)
+            .map(|info| info.path.as_str())
+            .collect();
         for domain in &self.domains {
             let hidden = domain.instance.info.disks.iter().find_map(|disk| {
                 // libvirt shows a running domain's whole chain.
                 let shown = domain.instance.state.is_active() || !disk.backing.is_empty();
                 match &disk.source {
                     DiskSource::Path(path)
-                        if !shown && disk.format.as_deref() != Some("raw") && !known(path) =>
+                        if !shown
+                            && disk.format.as_deref() != Some("raw")
+                            && !known.contains(path.as_str()) =>
                     {
                         Some(path)
                     }

@@ -1,6 +1,6 @@
 //! egressctl: proxy VMs on your own libvirt/KVM hypervisors, over nothing but SSH.
 //!
-//! Data flows one way: `cli` → `commands` → `config`, `placement` (what is meant) → `find`, `create`, `delete`,
+//! Data flows one way: `cli` → `commands` → `config`, `placement` (what is meant) → `find`, `create`, `delete`, `gc`,
 //! `image`, `check` (what to do) → `host` (one connection each) → `libvirt` (the seam) and `ssh` (the transport);
 //! results come back as plain values, and only `output` prints them. See docs/architecture.md.
 #![warn(missing_docs)]

@@ -112,7 +112,9 @@ pub enum Command {
     #[command(
         subcommand,
         after_help = "Examples:
-  egressctl image pull debian-13"
+  egressctl image pull debian-13
+  egressctl image list
+  egressctl image prune --dry-run"
     )]
     Image(ImageCommand),
     /// Check every host and say what is wrong

@@ -18,9 +18,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         .iter()
         .flat_map(|(host, report)| errors_of(host, report))
         .collect();
-    if let Some(path) = &args.metrics {
-        metrics::write(path, &metrics::of_check(&reports, jiff::Timestamp::now()))?;
-    }
+    let text = metrics::of_check(&reports, jiff::Timestamp::now());
     let unhealthy = reports
         .iter()
         .filter(|(_, report)| !report.is_healthy())
@@ -35,14 +33,18 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
             context.ui.error(error);
         }
     }
-    if unhealthy == 0 {
-        return Ok(Vec::new());
+    let mut errors = Vec::new();
+    if unhealthy > 0 {
+        errors.push(Error::new(
+            Class::Unhealthy,
+            Reason::Unhealthy,
+            format!("{unhealthy} of {count} hosts can't run instances"),
+        ));
     }
-    Ok(vec![Error::new(
-        Class::Unhealthy,
-        Reason::Unhealthy,
-        format!("{unhealthy} of {count} hosts can't run instances"),
-    )])
+    if let Some(path) = &args.metrics {
+        errors.extend(metrics::write(path, &text).err());
+    }
+    Ok(errors)
 }
 
 /// Each problem as an error with its hints, for people.

@@ -39,16 +39,14 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         all_hosts: hosts.len() == context.hosts.len(),
     };
     let outcome = collect(&hosts, &request)?;
+    let now = jiff::Timestamp::now();
+    let text = metrics::of_gc(&outcome, args.dry_run, started.elapsed(), now);
+    // First what was done: a disk that is full here must not hide what is gone there.
+    let mut errors = show(context, outcome, args.dry_run, args.explain)?;
     if let Some(path) = &args.metrics {
-        let text = metrics::of_gc(
-            &outcome,
-            args.dry_run,
-            started.elapsed(),
-            jiff::Timestamp::now(),
-        );
-        metrics::write(path, &text)?;
+        errors.extend(metrics::write(path, &text).err());
     }
-    show(context, outcome, args.dry_run, args.explain)
+    Ok(errors)
 }
 
 /// Prints what went, one line each; nothing where nothing did.

@@ -1,5 +1,6 @@
 //! `egressctl image …`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -63,7 +64,7 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 
 fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
-    let (views, found) = read_hosts(&hosts)?;
+    let (views, found) = read_hosts(&hosts, false)?;
     let now = Timestamp::now();
     let mut document = Document {
         items: Vec::new(),
@@ -88,12 +89,12 @@ fn instances_on(view: &HostView, base: &Base<'_>) -> Vec<String> {
         let backing = volume.backing.as_ref();
         backing.is_some_and(|backing| file_name(&backing.path) == name)
     });
-    let paths: Vec<&str> = overlays.map(|volume| volume.path.as_str()).collect();
+    let paths: BTreeSet<&str> = overlays.map(|volume| volume.path.as_str()).collect();
     view.files
         .domains
         .iter()
         .map(|domain| &domain.instance)
-        .filter(|instance| instance.info.paths().any(|path| paths.contains(&path)))
+        .filter(|instance| instance.info.paths().any(|path| paths.contains(path)))
         .map(|instance| instance.domain.name.clone())
         .collect()
 }
@@ -116,7 +117,7 @@ fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 
 fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
-    let (views, mut outcome) = read_hosts(&hosts)?;
+    let (views, mut outcome) = read_hosts(&hosts, false)?;
     let rules = Rules {
         scope: IMAGES_ONLY,
         keep: None,

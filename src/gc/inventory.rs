@@ -96,12 +96,16 @@ pub enum ClaimOwner {
     Other,
 }
 
-/// Reads a host. Errors: whatever can't be read, as acting on a partial view is how live machines get reaped.
-pub fn read(host: &HostSession) -> Result<HostView> {
+/// Reads a host; `fresh` as in [`Files::read_fresh`]. Errors: whatever can't be read, as acting on a partial view is how live machines get reaped.
+pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
     let hypervisor = host.connect()?;
     let hypervisor = &*hypervisor;
     let pool = crate::image::store::usable_pool(host, hypervisor)?;
-    let files = Files::read(host.name(), hypervisor, host.pool())?;
+    let files = if fresh {
+        Files::read_fresh(host.name(), hypervisor, host.pool())?
+    } else {
+        Files::read(host.name(), hypervisor, host.pool())?
+    };
     let seeds = read_seeds(hypervisor, &files)?;
     let (markers, claims) = read_records(hypervisor, &files)?;
     Ok(HostView {

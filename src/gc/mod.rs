@@ -84,7 +84,14 @@ pub struct Outcome {
 
 /// Reads the hosts, decides, and deletes.
 pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome> {
-    let (views, mut outcome) = read_hosts(hosts)?;
+    let (mut views, mut outcome) = read_hosts(hosts, false)?;
+    let mut decisions = decide(&views, &outcome, request);
+    if decisions.iter().any(Decision::takes_a_base) {
+        // What others may use goes only by a look into the directories: in the plan, too, so that it is the same as
+        // what will be done.
+        (views, outcome) = read_hosts(hosts, true)?;
+        decisions = decide(&views, &outcome, request);
+    }
     if !outcome.errors.is_empty() && !request.partial {
         outcome.errors.push(
             Error::transient(
@@ -95,14 +102,7 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         );
         return Ok(outcome);
     }
-    let rules = Rules {
-        scope: request.scope,
-        keep: request.keep,
-        min_age: request.min_age,
-        images: request.images,
-        sees_all: request.all_hosts && outcome.errors.is_empty(),
-    };
-    let decisions = plan::plan(&views, &rules, jiff::Timestamp::now());
+    let rules = rules(&outcome, request);
     if request.dry_run {
         outcome.items = decisions.iter().flat_map(Decision::items).collect();
         return Ok(outcome);
@@ -125,13 +125,30 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
     Ok(outcome)
 }
 
-/// Reads all hosts at once. A host that can't be read in full is an error of class Transient, whatever the cause:
+fn rules<'a>(read: &Outcome, request: &Request<'a>) -> Rules<'a> {
+    Rules {
+        scope: request.scope,
+        keep: request.keep,
+        min_age: request.min_age,
+        images: request.images,
+        sees_all: request.all_hosts && read.errors.is_empty(),
+    }
+}
+
+fn decide(views: &[HostView], read: &Outcome, request: &Request<'_>) -> Vec<Decision> {
+    if !read.errors.is_empty() && !request.partial {
+        return Vec::new();
+    }
+    plan::plan(views, &rules(read, request), jiff::Timestamp::now())
+}
+
+/// Reads all hosts at once; `fresh` as in [`inventory::read`]. A host that can't be read in full is an error of class Transient, whatever the cause:
 /// nothing was decided about it, and the next run may see it.
-pub fn read_hosts(hosts: &[&HostSession]) -> Result<(Vec<HostView>, Outcome)> {
+pub fn read_hosts(hosts: &[&HostSession], fresh: bool) -> Result<(Vec<HostView>, Outcome)> {
     let mut outcome = Outcome::default();
     let mut views = Vec::new();
     let read = parallel::map(hosts.to_vec(), hosts.len(), |host| {
-        inventory::read(host).map_err(|error| error.on_host(host.name()))
+        inventory::read(host, fresh).map_err(|error| error.on_host(host.name()))
     });
     for (host, result) in hosts.iter().zip(read) {
         outcome.hosts.push((host.name().to_owned(), result.is_ok()));

@@ -20,9 +20,12 @@ use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
 use crate::seed::SeedMark;
 
-/// A reading of the host's files this old still is "right before": on a host of thousands of volumes one reading takes
-/// about as long.
+/// A reading of the host's files still is "right before" for so long, or for as long as the reading itself took: on a
+/// host of thousands of volumes its first half is that old when it ends.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// So many calls without an answer, and it isn't one stuck VM but the host: the rest is left for the next run.
+const MAX_TIMEOUTS: u32 = 3;
 
 /// What became of one thing.
 enum Done {
@@ -50,6 +53,7 @@ pub fn sweep_host(
         files: None,
     };
     let (mut items, mut errors) = (Vec::new(), Vec::new());
+    let mut timeouts = 0;
     for decision in decisions {
         let mut shown = decision.items();
         if decision.verdict.is_err() {
@@ -69,7 +73,9 @@ pub fn sweep_host(
                 keep(&mut shown, &format!("in doubt: {}", error.message()));
             }
             Err(error) => {
-                let stop = matches!(error.class(), Class::Interrupted(_)) || is_of_the_host(&error);
+                timeouts += u32::from(error.reason() == Reason::TimedOut);
+                let interrupted = matches!(error.class(), Class::Interrupted(_));
+                let stop = interrupted || timeouts == MAX_TIMEOUTS || is_of_the_host(&error);
                 errors.push(error.on_host(host.name()));
                 items.extend(shown);
                 if stop {
@@ -115,7 +121,7 @@ struct Sweep<'a> {
     hosts: &'a [&'a HostSession],
     view: &'a HostView,
     rules: &'a Rules<'a>,
-    /// The last reading of this host and, where the pool may be shared, of the others.
+    /// The last reading of this host and, where the pool may be shared, of the others; and how long it is good.
     files: Option<(Instant, Vec<Files>)>,
 }
 
@@ -140,15 +146,16 @@ impl Sweep<'_> {
         }
     }
 
-    /// This host's files first, then those of hosts that may share its pool; not older than [`FRESH`].
+    /// This host's files first, then those of hosts that may share its pool; fresh by [`FRESH`].
     fn files(&mut self) -> Result<&[Files]> {
-        let stale = |(at, _): &(Instant, Vec<Files>)| at.elapsed() >= FRESH;
-        if self.files.as_ref().is_none_or(stale) {
-            let at = Instant::now();
-            self.files = Some((
-                at,
-                read_files(self.host, self.hosts, self.view.shared, false)?,
-            ));
+        if self
+            .files
+            .as_ref()
+            .is_none_or(|(until, _)| Instant::now() >= *until)
+        {
+            let began = Instant::now();
+            let files = read_files(self.host, self.hosts, self.view.shared, false)?;
+            self.files = Some((Instant::now() + FRESH.max(began.elapsed()), files));
         }
         Ok(self.files.as_ref().map_or(&[], |(_, files)| files))
     }
@@ -271,15 +278,7 @@ impl Sweep<'_> {
                 return Ok(Some("it was finished meanwhile".to_owned()));
             }
         }
-        let all = match read_files(self.host, self.hosts, self.view.shared, true) {
-            Ok(all) => all,
-            Err(error) if error.reason() == Reason::PoolBusy => {
-                return Ok(Some(
-                    "the pool is busy, so its users can't be seen".to_owned(),
-                ));
-            }
-            Err(error) => return Err(error),
-        };
+        let all = read_files(self.host, self.hosts, self.view.shared, true)?;
         let Some(info) = all.first().and_then(|files| files.volume(base)) else {
             return Ok(None);
         };

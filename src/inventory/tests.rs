@@ -1,7 +1,7 @@
 //! Who uses a file, and what can't be seen. The builders serve gc's tests, too.
 
 use super::*;
-use crate::libvirt::{self, DomainRef, DomainState};
+use crate::libvirt::{DomainRef, DomainState};
 use crate::xml::volume::BackingInfo;
 use jiff::Timestamp;
 
@@ -57,12 +57,9 @@ pub(crate) fn domain(name: &str, metadata: &str, disks: &str) -> DomainFiles {
             uuid,
         },
         state: DomainState::Shutoff(1),
-        xml: xml.clone(),
-    };
-    DomainFiles {
-        instance: Instance::from_domain("nas1", listed).unwrap(),
         xml,
-    }
+    };
+    DomainFiles::new("nas1", listed).unwrap()
 }
 
 /// A disk on a file.

@@ -73,7 +73,7 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
     let judge = Judge::new(view, &rules, now);
     let newest = newest(view);
     let base = |volume: &'a VolumeInfo| {
-        let users = view.files.users_of(&volume.path);
+        let users = || view.files.users_of(&volume.path);
         let Some(name) = our_name(&volume.name, images) else {
             let (key, format) = operator_key(&volume.name)?;
             return Some(Base {
@@ -84,7 +84,7 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
                 wanted: images
                     .iter()
                     .any(|image| image.key == key && image.format.as_str() == format),
-                users,
+                users: users(),
                 volume,
             });
         };
@@ -103,7 +103,7 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
             key: name.key,
             id: Some(name.id),
             marker,
-            users,
+            users: users(),
             volume,
         })
     };

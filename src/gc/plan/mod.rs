@@ -134,6 +134,12 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Whether a base image's volume goes by it.
+    pub fn takes_a_base(&self) -> bool {
+        let base = matches!(&self.target, Target::Base { base, shown, .. } if base == shown);
+        base && self.verdict.is_ok()
+    }
+
     /// One item for each thing that is shown.
     pub fn items(&self) -> Vec<Item> {
         let (goes, reason) = match &self.verdict {
