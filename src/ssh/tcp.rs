@@ -19,6 +19,9 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// SSH keepalives by TCP itself: the first after this long without traffic.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
+/// What to look at where nothing comes back at all.
+const NOBODY_THERE: &str = "is the host up, and does no firewall stand in between?";
+
 /// Unacknowledged data for this long means a dead peer.
 const USER_TIMEOUT: Duration = Duration::from_secs(45);
 
@@ -101,7 +104,11 @@ pub(super) fn connect(
     };
     let mut next_start = Instant::now();
     loop {
-        deadline.check(&stage)?;
+        deadline.check(&stage).map_err(|error| match error.reason() {
+            // Told by its stage, as every failure to connect.
+            Reason::TimedOut => error.with_reason(Reason::ConnectFailed).hint(NOBODY_THERE),
+            _ => error,
+        })?;
         if race.running.is_empty() || Instant::now() >= next_start {
             race.start_next();
             next_start = Instant::now() + STAGGER;
@@ -205,7 +212,7 @@ fn refused(address: &Address, failures: &[(SocketAddr, std::io::Error)]) -> Erro
     if failures.iter().all(closed) {
         error.hint("is sshd running there, and is this its port?")
     } else {
-        error.hint("is the host up, and does no firewall stand in between?")
+        error.hint(NOBODY_THERE)
     }
 }
 
@@ -246,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_and_expiry_have_their_own_reasons() {
+    fn refusal_and_expiry_both_name_the_stage() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = free.local_addr().unwrap();
         drop(free);
@@ -255,7 +262,8 @@ mod tests {
         assert_eq!(error.reason(), Reason::ConnectFailed);
         let over = Deadline::new(Duration::ZERO, &Cancel::new());
         let error = connect(&name, vec![closed], &over).unwrap_err();
-        assert_eq!(error.reason(), Reason::TimedOut);
+        assert_eq!(error.reason(), Reason::ConnectFailed);
+        assert_eq!(error.hints(), [NOBODY_THERE]);
     }
 
     #[test]
