@@ -59,7 +59,15 @@ pub fn delete_instance(
     name: &InstanceName,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    let volumes = own_volumes(host, hypervisor, instance, name)?;
+    let volumes = if pool_is_there(host, hypervisor, name)? {
+        own_volumes(host, hypervisor, instance, name)?
+    } else {
+        let gone = "is gone: only the domain is left to delete";
+        deleted
+            .notes
+            .push(format!("storage pool {} {gone}", host.pool()));
+        Vec::new()
+    };
     delete_domain(hypervisor, instance, &mut deleted)?;
     for volume in volumes {
         delete_volume(host, hypervisor, &volume, &mut deleted)?;
@@ -100,6 +108,27 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
     Err(error.on_host(&instance.host))
 }
 
+/// Whether the pool exists. One that isn't active hides its volumes, and without their domain nobody would think of
+/// them: that is an error.
+fn pool_is_there(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+) -> Result<bool> {
+    let pool = host.pool();
+    match hypervisor.find_pool(pool)? {
+        None => return Ok(false),
+        Some(found) if found.active => return Ok(true),
+        Some(_) => {}
+    }
+    Err(Error::permanent(
+        Reason::PoolNotActive,
+        format!("storage pool {pool} is not active, so the volumes of {name} can't be deleted: nothing was touched"),
+    )
+    .on_host(host.name())
+    .hint(format!("on the host: virsh pool-start {pool}")))
+}
+
 /// The names of the volumes to delete with the domain: overlay first, seed last.
 ///
 /// Only our exact names, and only where the domain really has them as disks (or, for ours, recorded them).
@@ -124,7 +153,7 @@ fn own_volumes(
             own.push(volume);
         }
     }
-    ensure_disk_is_overlay(host, hypervisor, instance, &own)?;
+    ensure_disk_is_overlay(host, hypervisor, instance, name)?;
     Ok(own)
 }
 
@@ -133,9 +162,9 @@ fn ensure_disk_is_overlay(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
-    own: &[String],
+    name: &InstanceName,
 ) -> Result<()> {
-    if instance.manager() != Some(Manager::Egressctl) || own.is_empty() {
+    if instance.manager() != Some(Manager::Egressctl) {
         return Ok(());
     }
     let first = instance
@@ -149,10 +178,11 @@ fn ensure_disk_is_overlay(
     }) else {
         return Ok(());
     };
-    let overlay = inventory::find_volume_path(hypervisor, host.pool(), &own[0])?;
-    if overlay.as_deref().is_none_or(|path| path == source) {
-        return Ok(());
-    }
+    let overlay = name.overlay_volume();
+    let overlay = match inventory::find_volume_path(hypervisor, host.pool(), &overlay)? {
+        Some(path) if path != source => path,
+        _ => return Ok(()),
+    };
     Err(Error::permanent(
         Reason::InDoubt,
         format!(
@@ -161,7 +191,11 @@ fn ensure_disk_is_overlay(
         ),
     )
     .on_host(host.name())
-    .hint(format!("merge it first, on the host: virsh blockcommit {} vda --active --pivot", instance.domain.name)))
+    // Without --base it would be merged further down: into the base image, which others share.
+    .hint(format!(
+        "merge it first, on the host: virsh blockcommit {} vda --base {overlay} --active --pivot",
+        instance.domain.name
+    )))
 }
 
 fn delete_domain(
@@ -246,10 +280,16 @@ fn delete_leftovers(
     name: &InstanceName,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    let pool = hypervisor.find_pool(host.pool())?;
-    if pool.is_none_or(|pool| !pool.active) {
-        // Without the pool there is nothing to see, and nothing that could be deleted.
-        return Ok(deleted);
+    match hypervisor.find_pool(host.pool())? {
+        Some(pool) if pool.active => {}
+        Some(_) => {
+            deleted.notes.push(format!(
+                "storage pool {} is not active: whether volumes of {name} are left in it can't be seen",
+                host.pool()
+            ));
+            return Ok(deleted);
+        }
+        None => return Ok(deleted),
     }
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
     let (overlay, seed) = (find(name.overlay_volume())?, find(name.seed_volume())?);
