@@ -15,6 +15,8 @@ use crate::libvirt::{DomainRef, Hypervisor};
 /// How often the instance is looked at.
 const POLL: Duration = Duration::from_secs(2);
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
+/// A command in the guest: without KVM, cloud-init's own start takes many seconds.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const PORT_LIMIT: Duration = Duration::from_secs(2);
 
 /// What to wait for.
@@ -63,7 +65,7 @@ pub fn wait(
     let name = &instance.domain.name;
     let mut told = String::new();
     loop {
-        let seen = match look(host, instance, what) {
+        let seen = match look(host, instance, what, deadline) {
             Ok(Look::Ready(instance)) => return Ok(*instance),
             Ok(Look::NotYet(seen)) => seen,
             // A connection that breaks while waiting is dialled again.
@@ -103,7 +105,7 @@ fn not_ready(
     ))
 }
 
-fn look(host: &HostSession, instance: &Instance, what: WaitFor) -> Result<Look> {
+fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instant) -> Result<Look> {
     let hypervisor = host.connect()?;
     let state = hypervisor.domain_state(&instance.domain)?;
     let mut now = Instance {
@@ -128,7 +130,7 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor) -> Result<Look> 
                 return Ok(Look::NotYet(cause(&error)));
             }
         }
-        WaitFor::CloudInit => match cloud_init(&*hypervisor, &now.domain) {
+        WaitFor::CloudInit => match cloud_init(&*hypervisor, &now.domain, deadline) {
             Ok(CloudInit::Done) => {}
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
             Ok(CloudInit::Failed(error)) => return Err(*error),
@@ -187,7 +189,11 @@ enum CloudInit {
 }
 
 /// cloud-init's own word on how it went (`cloud-init status`).
-fn cloud_init(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<CloudInit> {
+fn cloud_init(
+    hypervisor: &dyn Hypervisor,
+    domain: &DomainRef,
+    deadline: Instant,
+) -> Result<CloudInit> {
     let started = agent(
         hypervisor,
         domain,
@@ -195,13 +201,14 @@ fn cloud_init(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<CloudIn
         &json!({ "path": "cloud-init", "arg": ["status", "--format", "json"], "capture-output": true }),
     )?;
     let pid = json!({ "pid": started["pid"] });
-    let deadline = Instant::now() + AGENT_LIMIT;
+    // Waited for to its end: asking anew before that would fill the guest with commands that slow each other down.
+    let deadline = deadline.min(Instant::now() + COMMAND_LIMIT);
     let ended = loop {
         let status = agent(hypervisor, domain, "guest-exec-status", &pid)?;
         if status["exited"].as_bool() == Some(true) || Instant::now() >= deadline {
             break status;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(250));
     };
     let output = ended["out-data"].as_str().unwrap_or_default();
     let output = base64::engine::general_purpose::STANDARD
