@@ -1,0 +1,301 @@
+//! check: every host at once, each problem with its reason, hint and exit code 6.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cli::Checked;
+use crate::lab;
+
+/// A change of the provider's configuration.
+type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
+
+fn reasons(item: &Value) -> Vec<&str> {
+    let problems = item["problems"].as_array().unwrap();
+    problems
+        .iter()
+        .map(|problem| problem["reason"].as_str().unwrap())
+        .collect()
+}
+
+/// Fails unless nas1 has just this problem, with a hint, and nas2 has none.
+#[track_caller]
+fn assert_only_nas1(run: &Checked, reason: &str, stage: &str) {
+    let items = run.items();
+    assert_eq!(items.len(), 2, "{run}");
+    assert_eq!(
+        (&items[0]["host"], &items[0]["healthy"]),
+        (&json!("nas1"), &json!(false)),
+        "{run}"
+    );
+    assert_eq!(reasons(&items[0]), [reason], "{run}");
+    assert_eq!(items[0]["stage"], stage, "{run}");
+    assert!(
+        !items[0]["problems"][0]["hints"]
+            .as_array()
+            .unwrap()
+            .is_empty(),
+        "what to do?\n{run}"
+    );
+    assert_eq!(
+        (&items[1]["host"], &items[1]["healthy"]),
+        (&json!("nas2"), &json!(true)),
+        "{run}"
+    );
+    assert_eq!(run.errors()[0]["class"], "Unhealthy", "{run}");
+}
+
+#[test]
+fn healthy_hosts_are_reported_in_the_configurations_order() {
+    let lab = lab!();
+    let run = lab.run(&["check", "-o", "json"]).exits(0).says_nothing();
+    assert_eq!(run.json()["kind"], "CheckList", "{run}");
+    let items = run.items();
+    for (item, host) in items.iter().zip(crate::support::HOSTS) {
+        assert_eq!(
+            (&item["host"], &item["hostname"]),
+            (&json!(host), &json!(host)),
+            "{run}"
+        );
+        assert_eq!(
+            (&item["healthy"], &item["stage"]),
+            (&json!(true), &json!("all")),
+            "{run}"
+        );
+        assert_eq!(
+            (&item["nic"], &item["accelerator"]),
+            (&json!("br0"), &json!("qemu")),
+            "{run}"
+        );
+        assert_eq!(item["firmware"], json!(["bios", "uefi"]), "{run}");
+        assert_eq!(
+            (&item["pool"]["name"], &item["pool"]["type"]),
+            (&json!("default"), &json!("dir")),
+            "{run}"
+        );
+        assert!(
+            item["pool"]["availableBytes"].as_u64().unwrap() > 0,
+            "{run}"
+        );
+        for version in ["libvirtVersion", "qemuVersion"] {
+            assert_eq!(
+                item[version].as_str().unwrap().split('.').count(),
+                3,
+                "{run}"
+            );
+        }
+        assert_eq!(
+            item["clockSkewSeconds"].as_i64().unwrap().abs() / 2,
+            0,
+            "{run}"
+        );
+    }
+    let turned = lab.cli_with(|kvm| kvm["hosts"].as_array_mut().unwrap().reverse());
+    let table = turned.run(&["check"]).exits(0).says_nothing();
+    let column: Vec<&str> = table
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    assert_eq!(column, ["HOST", "nas2", "nas1"], "{table}");
+    let one = lab.run(&["check", "--zone", "nas2", "-o", "json"]).exits(0);
+    assert_eq!(one.item()["host"], "nas2", "{one}");
+}
+
+#[test]
+fn what_the_configuration_gets_wrong_is_found() {
+    let lab = lab!();
+    let address = lab.address("nas1");
+    let stranger = lab.scratch("stranger");
+    let made = std::process::Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(&stranger)
+        .status();
+    assert!(made.unwrap().success());
+    let ours = |line: &&str| !line.starts_with(&address);
+    let known = std::fs::read_to_string(lab.path("known_hosts")).unwrap();
+    let known: Vec<&str> = known.lines().filter(ours).collect();
+    let known = lab.write("known_hosts", known.join("\n"));
+    let host = |key: &'static str, value: String| {
+        move |kvm: &mut Value| kvm["hosts"][0][key] = json!(value)
+    };
+    let network = |kvm: &mut Value| {
+        kvm["hosts"][0].as_object_mut().unwrap().remove("bridge");
+        kvm["hosts"][0]["network"] = json!("lt-net");
+    };
+    let table: [(Change<'_>, &str, &str); 8] = [
+        (
+            Box::new(host("pool", "lt-nowhere".into())),
+            "PoolNotFound",
+            "all",
+        ),
+        (
+            Box::new(host("bridge", "br7".into())),
+            "BridgeNotFound",
+            "all",
+        ),
+        (Box::new(network), "NetworkNotFound", "all"),
+        (
+            Box::new(host("socket", "/run/nowhere".into())),
+            "SocketNotFound",
+            "forward",
+        ),
+        (
+            Box::new(host("user", "nobody-here".into())),
+            "AuthenticationFailed",
+            "authenticate",
+        ),
+        (
+            Box::new(host("address", "no-such-host.invalid".into())),
+            "ResolveFailed",
+            "resolve",
+        ),
+        (
+            Box::new(host("address", format!("{address}:7"))),
+            "ConnectFailed",
+            "connect",
+        ),
+        (
+            Box::new(|kvm: &mut Value| kvm["knownHostsFile"] = json!(known)),
+            "HostKeyUnknown",
+            "host key",
+        ),
+    ];
+    for (change, reason, stage) in table {
+        let run = lab.cli_with(change).run(&["check", "-o", "json"]).exits(6);
+        assert_only_nas1(&run, reason, stage);
+    }
+    let everywhere = lab.cli_with(|kvm| kvm["sshKeyFile"] = json!(stranger));
+    let run = everywhere.run(&["check", "-o", "json"]).exits(6);
+    for item in run.items() {
+        assert_eq!(
+            (reasons(&item), &item["stage"]),
+            (vec!["AuthenticationFailed"], &json!("authenticate")),
+            "{run}"
+        );
+    }
+    let missing = lab.cli_with(|kvm| kvm["sshKeyFile"] = json!(lab.scratch("missing")));
+    let run = missing.run(&["check", "-o", "json"]).exits(6);
+    assert_eq!(
+        reasons(&run.items()[0]),
+        ["CredentialsUnavailable"],
+        "{run}"
+    );
+}
+
+#[test]
+fn what_is_wrong_on_a_host_is_found() {
+    let lab = lab!();
+    let table = [
+        (
+            "virsh -q pool-destroy default",
+            "virsh -q pool-start default",
+            "PoolNotActive",
+            "all",
+        ),
+        (
+            "chmod 700 /run/libvirt/libvirt-sock",
+            "chmod 770 /run/libvirt/libvirt-sock",
+            "PermissionDenied",
+            "permission",
+        ),
+        (
+            "mount -t tmpfs tmpfs /usr/share/qemu/firmware",
+            "umount /usr/share/qemu/firmware",
+            "NoFirmware",
+            "all",
+        ),
+        (
+            "ip link set br0 name br1",
+            "ip link set br1 name br0",
+            "BridgeNotFound",
+            "all",
+        ),
+    ];
+    for (make, undo, reason, stage) in table {
+        let _broken = lab.change("nas1", make, undo);
+        let run = lab.run(&["check", "-o", "json"]).exits(6);
+        assert_only_nas1(&run, reason, stage);
+        let told = lab.run(&["check"]).exits(6).prints(reason).says("hint:");
+        told.says(&format!("error: nas1: {reason}: "))
+            .says("error: 1 of 2 hosts can't run instances");
+    }
+    let _sshd = lab.sshd("nas1", &["AllowStreamLocalForwarding no"]);
+    let run = lab.run(&["check", "-o", "json"]).exits(6);
+    assert_only_nas1(&run, "ForwardingRefused", "forward");
+}
+
+#[test]
+fn several_problems_of_one_host_are_told_together() {
+    let lab = lab!();
+    let cli = lab.cli_with(|kvm| {
+        kvm["hosts"][0]["pool"] = json!("lt-nowhere");
+        kvm["hosts"][0]["bridge"] = json!("br7");
+    });
+    let run = cli.run(&["check", "-o", "json"]).exits(6);
+    assert_eq!(
+        reasons(&run.items()[0]),
+        ["PoolNotFound", "BridgeNotFound"],
+        "{run}"
+    );
+    cli.run(&["check"])
+        .exits(6)
+        .prints("PoolNotFound,BridgeNotFound");
+}
+
+#[test]
+fn kvm_that_is_not_there_is_found_or_fallen_back_from() {
+    let lab = lab!();
+    let with =
+        |kind: &'static str| lab.cli_with(move |kvm| kvm["hosts"][0]["virtType"] = json!(kind));
+    let run = with("kvm").run(&["check", "-o", "json"]);
+    if run.succeeded() {
+        return; // this machine has KVM, and the lab's hosts may use it
+    }
+    assert_only_nas1(&run.exits(6), "NoKvm", "all");
+    let auto = with("auto").run(&["check", "-o", "json"]).exits(0);
+    assert_eq!(auto.items()[0]["accelerator"], "qemu", "{auto}");
+    assert_eq!(
+        auto.items()[0]["problems"][0]["severity"],
+        "warning",
+        "{auto}"
+    );
+    with("auto")
+        .run(&["check"])
+        .exits(0)
+        .says("NoKvm (warning)");
+}
+
+#[test]
+fn a_host_that_is_down_holds_no_other_up() {
+    let lab = lab!();
+    let _cable = lab.cut("nas1");
+    let run = lab
+        .run(&["check", "-o", "json"])
+        .exits(6)
+        .within(Duration::from_secs(13));
+    let items = run.items();
+    assert_eq!(items[0]["stage"], "connect", "{run}");
+    assert_eq!(reasons(&items[0]), ["ConnectFailed"], "{run}");
+    assert!(
+        items[0]["problems"][0]["hints"]
+            .to_string()
+            .contains("is the host up"),
+        "{run}"
+    );
+    assert_eq!(items[1]["healthy"], true, "{run}");
+}
+
+#[test]
+fn a_host_that_cannot_resolve_its_own_name_is_told_what_that_costs() {
+    let lab = lab!();
+    // Nobody answers at 192.0.2.1 (RFC 5737): each look-up takes the resolver's time-outs.
+    let make = "echo 'nameserver 192.0.2.1' > /run/lt-resolv && : > /run/lt-hosts \
+                && mount --bind /run/lt-resolv /etc/resolv.conf && mount --bind /run/lt-hosts /etc/hosts";
+    let _broken = lab.change("nas1", make, "umount /etc/hosts /etc/resolv.conf");
+    let run = lab
+        .run(&["check", "-o", "json"])
+        .exits(6)
+        .within(Duration::from_secs(40));
+    assert_only_nas1(&run, "HostnameUnresolvable", "all");
+}

@@ -1,0 +1,311 @@
+//! Running egressctl in a bare environment, and looking at how it ended.
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// egressctl with one configuration and a bare environment.
+pub(crate) struct Cli {
+    config: PathBuf,
+    home: PathBuf,
+    env: Vec<(String, String)>,
+}
+
+impl Cli {
+    /// With this configuration file and home directory.
+    pub(crate) fn new(config: PathBuf, home: PathBuf) -> Self {
+        Cli {
+            config,
+            home,
+            env: Vec::new(),
+        }
+    }
+
+    /// With one more environment variable.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<Path>) -> Self {
+        let value = value.as_ref().to_str().unwrap().to_owned();
+        self.env.push((name.to_owned(), value));
+        self
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let binary = std::env::var_os("EGRESSCTL_BIN")
+            .unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into());
+        let mut command = Command::new(binary);
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", &self.home)
+            .env("EGRESSCTL_CONFIG", &self.config)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Run {
+        self.run_with_stdin(args, b"")
+    }
+
+    /// Runs it to its end with this on stdin.
+    pub(crate) fn run_with_stdin(&self, args: &[&str], input: &[u8]) -> Run {
+        let mut running = self.start_piped(args, Stdio::piped());
+        running
+            .child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input)
+            .unwrap();
+        running.wait()
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        self.start_piped(args, Stdio::null())
+    }
+
+    fn start_piped(&self, args: &[&str], stdin: Stdio) -> Running {
+        let mut command = self.command(args);
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Running {
+            since: Instant::now(),
+            child: command.spawn().unwrap(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+    }
+}
+
+/// An egressctl at work.
+pub(crate) struct Running {
+    child: Child,
+    since: Instant,
+    args: Vec<String>,
+}
+
+impl Running {
+    /// Sends it a signal, by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(
+            sent.unwrap().success(),
+            "{:?} had ended before SIG{name}",
+            self.args
+        );
+    }
+
+    /// Kills it, if it still runs.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Interrupts it and waits for its end; none where it was done before that.
+    pub(crate) fn interrupt(mut self) -> Option<Run> {
+        if self
+            .child
+            .try_wait()
+            .unwrap()
+            .is_some_and(|status| status.success())
+        {
+            return None;
+        }
+        self.signal("INT");
+        let run = self.wait();
+        // It may have been done with everything at that very moment.
+        if run.0.status == Some(0) {
+            None
+        } else {
+            Some(run)
+        }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(self) -> Run {
+        let output = self.child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Run(Checked {
+            args: self.args,
+            took: self.since.elapsed(),
+            status: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        })
+    }
+}
+
+/// How a run ended; its exit code has to be looked at.
+#[must_use]
+pub(crate) struct Run(Checked);
+
+impl Run {
+    /// Fails unless it ended with this exit code.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Checked {
+        let run = self.0;
+        assert!(
+            run.status == Some(code),
+            "exit code {code} was expected\n{run}"
+        );
+        run
+    }
+
+    /// Whether it succeeded, to decide what to look at next.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.0.status == Some(0)
+    }
+
+    /// Whether it succeeded, for polling.
+    pub(crate) fn ends_well(self) -> bool {
+        self.0.status == Some(0)
+    }
+
+    /// Fails unless a signal ended it.
+    #[track_caller]
+    pub(crate) fn was_killed(self) -> Checked {
+        let run = self.0;
+        assert!(run.status.is_none(), "it should have been killed\n{run}");
+        run
+    }
+}
+
+/// A run whose exit code was right.
+pub(crate) struct Checked {
+    args: Vec<String>,
+    status: Option<i32>,
+    /// How long it took.
+    pub(crate) took: Duration,
+    /// All of its stdout.
+    pub(crate) stdout: String,
+    /// All of its stderr.
+    pub(crate) stderr: String,
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self
+            .status
+            .map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+        writeln!(
+            f,
+            "egressctl {}\n{status} after {:.1?}",
+            self.args.join(" "),
+            self.took
+        )?;
+        write!(
+            f,
+            "--- stdout\n{}--- stderr\n{}---",
+            self.stdout, self.stderr
+        )
+    }
+}
+
+impl Checked {
+    /// Fails unless stderr has this.
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(
+            self.stderr.contains(text),
+            "stderr should say {text:?}\n{self}"
+        );
+        self
+    }
+
+    /// Fails if stderr has this.
+    #[track_caller]
+    pub(crate) fn never_says(self, text: &str) -> Self {
+        assert!(
+            !self.stderr.contains(text),
+            "stderr should not say {text:?}\n{self}"
+        );
+        self
+    }
+
+    /// Fails unless stdout has this.
+    #[track_caller]
+    pub(crate) fn prints(self, text: &str) -> Self {
+        assert!(
+            self.stdout.contains(text),
+            "stdout should have {text:?}\n{self}"
+        );
+        self
+    }
+
+    /// Fails unless stdout is exactly this.
+    #[track_caller]
+    pub(crate) fn prints_only(self, text: &str) -> Self {
+        assert!(self.stdout == text, "stdout should be {text:?}\n{self}");
+        self
+    }
+
+    /// Fails unless it was over within this time.
+    #[track_caller]
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        assert!(
+            self.took <= limit,
+            "it should take {limit:?} at most\n{self}"
+        );
+        self
+    }
+
+    /// Fails unless stderr is empty.
+    #[track_caller]
+    pub(crate) fn says_nothing(self) -> Self {
+        assert!(self.stderr.is_empty(), "stderr should be empty\n{self}");
+        self
+    }
+
+    /// stdout as one JSON document.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"))
+    }
+
+    /// The document's items.
+    #[track_caller]
+    pub(crate) fn items(&self) -> Vec<Value> {
+        self.json()["items"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no items\n{self}"))
+            .clone()
+    }
+
+    /// The document's only item.
+    #[track_caller]
+    pub(crate) fn item(&self) -> Value {
+        let items = self.items();
+        assert!(items.len() == 1, "one item was expected\n{self}");
+        items[0].clone()
+    }
+
+    /// The errors on stderr under `-o json`, one object a line.
+    #[track_caller]
+    pub(crate) fn errors(&self) -> Vec<Value> {
+        let lines = self.stderr.lines().filter(|line| line.starts_with('{'));
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// Fails unless there is one error under `-o json`, with this reason and a hint that has this text.
+    #[track_caller]
+    pub(crate) fn fails_with(self, reason: &str, hint: &str) -> Self {
+        let errors = self.errors();
+        assert!(errors.len() == 1, "one error was expected\n{self}");
+        let hints = errors[0]["hints"].to_string();
+        assert!(
+            errors[0]["reason"] == reason,
+            "the reason should be {reason}\n{self}"
+        );
+        assert!(hints.contains(hint), "a hint should have {hint:?}\n{self}");
+        self
+    }
+}

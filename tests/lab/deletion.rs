@@ -1,0 +1,130 @@
+//! Deleting: nothing of ours stays, whatever hangs on the domain, and nothing else goes.
+
+use serde_json::{Value, json};
+
+use crate::instances::create;
+use crate::lab;
+use crate::support::HOSTS;
+
+#[test]
+fn delete_leaves_only_base_and_marker_and_may_be_repeated() {
+    let lab = lab!();
+    let name = "lt-deleted";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny"]).exits(0);
+    let everything = |host| {
+        (
+            lab.volumes(host, ""),
+            lab.virsh(host, &["list", "--all", "--name"]),
+        )
+    };
+    let before = HOSTS.map(everything);
+    lab.run(&create(name, &[])).exits(0);
+    let run = lab
+        .run(&["delete", name, "-o", "json"])
+        .exits(0)
+        .says_nothing();
+    let expected = json!([
+        format!("domain {name}"),
+        format!("volume {name}.qcow2"),
+        format!("volume {name}-seed.iso")
+    ]);
+    assert_eq!(run.item()["deleted"], expected, "{run}");
+    assert_eq!(HOSTS.map(everything), before, "only base and marker stay");
+    let nvram = lab.on("nas1", "ls /var/lib/libvirt/qemu/nvram");
+    assert!(!nvram.contains(name), "{nvram}");
+    let again = lab.run(&["delete", name, "-o", "json"]).exits(0);
+    assert_eq!(
+        (&again.item()["deleted"], &again.item()["host"]),
+        (&json!([]), &Value::Null),
+        "{again}"
+    );
+    lab.run(&["delete", name]).exits(0).prints("already absent");
+    let id = format!("hosts/gone/domains/{name}");
+    lab.run(&["delete", &id])
+        .exits(0)
+        .says("host gone isn't configured any more");
+    lab.run(&["get", name])
+        .exits(3)
+        .says("hint: egressctl list");
+}
+
+#[test]
+fn snapshots_and_saved_memory_go_with_the_instance() {
+    let lab = lab!();
+    let name = "lt-snapshot";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    // The metadata of a snapshot is what holds an undefine up.
+    let domain = lab.virsh("nas1", &["dumpxml", name]);
+    let xml = format!(
+        "<domainsnapshot><name>s1</name><state>shutoff</state><creationTime>1</creationTime>{domain}</domainsnapshot>"
+    );
+    std::fs::write(lab.path("nas1/lib/lt-s1.xml"), xml).unwrap();
+    lab.virsh(
+        "nas1",
+        &[
+            "snapshot-create",
+            name,
+            "/var/lib/libvirt/lt-s1.xml",
+            "--redefine",
+        ],
+    );
+    lab.virsh("nas1", &["managedsave", name]);
+    assert!(
+        lab.virsh("nas1", &["snapshot-list", name, "--name"])
+            .contains("s1")
+    );
+    lab.run(&["delete", name])
+        .exits(0)
+        .prints(&format!("domain {name}"));
+    assert!(!lab.has_domain("nas1", name));
+    assert!(lab.volumes("nas1", name).is_empty());
+    assert_eq!(lab.on("nas1", "ls /var/lib/libvirt/qemu/save"), "");
+}
+
+#[test]
+fn a_disk_that_a_snapshot_moved_is_in_doubt_until_it_is_merged() {
+    let lab = lab!();
+    let (name, key) = ("lt-moved", "lt-moved");
+    let (_image, _instance) = (lab.image(key), lab.instance(name));
+    let cli = crate::pull::with_image(&lab, key, "/tiny.qcow2?lt-moved");
+    cli.run(&["create", "--zone", "nas1", "--image", key, "--name", name])
+        .exits(0);
+    let snapshot = [
+        "snapshot-create-as",
+        name,
+        "s1",
+        "--disk-only",
+        "--no-metadata",
+        "--diskspec",
+        "vdb,snapshot=no",
+    ];
+    lab.virsh("nas1", &snapshot);
+    let state = || {
+        (
+            lab.volumes("nas1", name),
+            lab.virsh("nas1", &["dumpxml", name]),
+        )
+    };
+    let before = state();
+    let run = lab
+        .run(&["delete", name, "-o", "json"])
+        .exits(1)
+        .fails_with("InDoubt", "virsh blockcommit");
+    assert!(
+        run.errors()[0]["message"]
+            .to_string()
+            .contains(&format!("{name}.s1")),
+        "{run}"
+    );
+    assert_eq!(state(), before, "nothing was touched");
+    // The hint's own command must do it, and leave the base image alone, which others share.
+    let hint = run.errors()[0]["hint"].as_str().unwrap().to_owned();
+    let (_, command) = hint.split_once("virsh ").unwrap();
+    lab.on("nas1", &format!("virsh -q {command} --wait"));
+    crate::pull::assert_ready(&lab, "nas1", key);
+    lab.run(&["delete", name]).exits(0);
+    assert!(!lab.has_domain("nas1", name));
+    crate::pull::assert_ready(&lab, "nas1", key);
+}

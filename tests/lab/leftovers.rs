@@ -1,0 +1,261 @@
+//! Crashes: what a create left at each of its steps, from which a second create or a delete converges.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::instances::{create, fingerprint, seed_file};
+use crate::lab;
+use crate::support::Lab;
+
+/// Undefines the domain by hand, as a crash before that step would leave things.
+fn undefine(lab: &Lab, name: &str) {
+    lab.virsh("nas1", &["destroy", name]);
+    lab.virsh("nas1", &["undefine", name, "--nvram"]);
+}
+
+fn delete_volume(lab: &Lab, name: &str) {
+    lab.virsh("nas1", &["vol-delete", "--pool", "default", name]);
+}
+
+#[test]
+fn delete_removes_what_is_left_without_a_domain() {
+    let lab = lab!();
+    let name = "lt-left";
+    let _instance = lab.instance(name);
+    let both = json!(["volume lt-left.qcow2", "volume lt-left-seed.iso"]);
+    for (gone, deleted) in [
+        (None, both),
+        (Some("lt-left.qcow2"), json!(["volume lt-left-seed.iso"])),
+    ] {
+        lab.run(&create(name, &[])).exits(0);
+        undefine(&lab, name);
+        if let Some(volume) = gone {
+            delete_volume(&lab, volume);
+        }
+        let run = lab
+            .run(&["delete", name, "-o", "json"])
+            .exits(0)
+            .says_nothing();
+        assert_eq!(run.item()["deleted"], deleted, "{run}");
+        assert!(lab.volumes("nas1", name).is_empty());
+        lab.run(&["delete", name]).exits(0).prints("already absent");
+    }
+}
+
+#[test]
+fn delete_works_when_volumes_are_gone_already() {
+    let lab = lab!();
+    let name = "lt-hollow";
+    let _instance = lab.instance(name);
+    for gone in [
+        ["lt-hollow.qcow2"].as_slice(),
+        &["lt-hollow-seed.iso"],
+        &["lt-hollow.qcow2", "lt-hollow-seed.iso"],
+    ] {
+        lab.run(&create(name, &[])).exits(0);
+        lab.virsh("nas1", &["destroy", name]);
+        for volume in gone {
+            delete_volume(&lab, volume);
+        }
+        lab.run(&["delete", name])
+            .exits(0)
+            .prints("domain lt-hollow");
+        assert!(!lab.has_domain("nas1", name), "{gone:?}");
+        assert!(lab.volumes("nas1", name).is_empty(), "{gone:?}");
+    }
+}
+
+#[test]
+fn create_takes_over_from_one_that_died_at_any_step() {
+    let lab = lab!();
+    let name = "lt-crash";
+    let _instance = lab.instance(name);
+    let file = lab.write("user-data", "#cloud-config\nhostname: new\n");
+    let table: [(&str, &[&str]); 2] = [
+        ("seed and overlay", &[]),
+        ("only the seed", &["lt-crash.qcow2"]),
+    ];
+    for (step, gone) in table {
+        lab.run(&create(name, &[])).exits(0);
+        undefine(&lab, name);
+        for volume in gone {
+            delete_volume(&lab, volume);
+        }
+        let old = seed_file(&lab, name, "meta-data");
+        // Its maker was a process of this machine: nobody has to wait until it counts as dead.
+        let again = create(name, &["--user-data", file.to_str().unwrap()]);
+        lab.run(&again).exits(0).within(Duration::from_secs(15));
+        assert_eq!(
+            lab.virsh("nas1", &["domstate", name]).trim(),
+            "running",
+            "{step}"
+        );
+        assert_ne!(
+            seed_file(&lab, name, "meta-data"),
+            old,
+            "{step}: an existing seed is rebuilt"
+        );
+        assert_eq!(
+            seed_file(&lab, name, "user-data"),
+            b"#cloud-config\nhostname: new\n",
+            "{step}"
+        );
+        lab.run(&["delete", name]).exits(0);
+        assert!(lab.volumes("nas1", name).is_empty(), "{step}");
+    }
+    lab.run(&create(name, &[])).exits(0);
+    lab.virsh("nas1", &["destroy", name]);
+    let before = lab.virsh("nas1", &["domuuid", name]);
+    lab.run(&create(name, &[])).exits(0);
+    assert_eq!(
+        lab.virsh("nas1", &["domstate", name]).trim(),
+        "running",
+        "defined, but not started"
+    );
+    assert_eq!(lab.virsh("nas1", &["domuuid", name]), before);
+}
+
+#[test]
+fn a_seed_that_was_never_written_is_replaced_after_a_while() {
+    let lab = lab!();
+    let name = "lt-empty";
+    let _instance = lab.instance(name);
+    // Whose it is can't be known: a maker that is slow must get its time.
+    lab.virsh(
+        "nas1",
+        &[
+            "vol-create-as",
+            "default",
+            "lt-empty-seed.iso",
+            "100K",
+            "--format",
+            "raw",
+        ],
+    );
+    let run = lab
+        .run(&create(name, &[]))
+        .exits(0)
+        .within(Duration::from_secs(45));
+    assert!(run.took >= Duration::from_secs(5), "{run}");
+    assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
+    lab.run(&["delete", name]).exits(0);
+    assert!(lab.volumes("nas1", name).is_empty());
+}
+
+#[test]
+fn creates_of_one_name_at_once_make_one_instance() {
+    let lab = lab!();
+    let name = "lt-race";
+    let _instance = lab.instance(name);
+    let cli = lab.cli();
+    for _ in 0..3 {
+        let args = create(name, &["-o", "json"]);
+        let running: Vec<_> = (0..4).map(|_| cli.start(&args)).collect();
+        let uuids: Vec<_> = running
+            .into_iter()
+            .map(|run| run.wait().exits(0).item()["uuid"].clone())
+            .collect();
+        assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{uuids:?}");
+        assert_eq!(lab.virsh("nas1", &["domuuid", name]).trim(), uuids[0]);
+        assert_eq!(
+            lab.volumes("nas1", name),
+            ["lt-race-seed.iso", "lt-race.qcow2"]
+        );
+        let running: Vec<_> = (0..3).map(|_| cli.start(&["delete", name])).collect();
+        for run in running {
+            run.wait().exits(0);
+        }
+        assert!(!lab.has_domain("nas1", name));
+        assert!(lab.volumes("nas1", name).is_empty());
+    }
+}
+
+#[test]
+fn whenever_a_create_is_killed_the_next_one_converges() {
+    let lab = lab!();
+    let name = "lt-kill";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let cli = lab.cli();
+    for after in [60, 100, 140, 180, 230, 300, 400, 600] {
+        let running = cli.start(&create(name, &[]));
+        std::thread::sleep(Duration::from_millis(after));
+        running.kill();
+        let left = lab.volumes("nas1", name);
+        let run = lab
+            .run(&create(name, &["-o", "json"]))
+            .exits(0)
+            .within(Duration::from_secs(45));
+        assert_eq!(
+            run.item()["domainState"],
+            "running",
+            "killed after {after} ms, left {left:?}\n{run}"
+        );
+        let before = fingerprint(&lab, "nas1", name);
+        lab.run(&create(name, &[])).exits(0);
+        assert_eq!(
+            fingerprint(&lab, "nas1", name),
+            before,
+            "killed after {after} ms"
+        );
+        lab.run(&["delete", name]).exits(0);
+        assert!(
+            !lab.has_domain("nas1", name) && lab.volumes("nas1", name).is_empty(),
+            "{after} ms"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_create_takes_everything_back_or_is_done() {
+    let lab = lab!();
+    let name = "lt-int";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let cli = lab.cli();
+    let mut interrupted = 0;
+    for after in [60, 90, 120, 150, 180, 210, 240, 270, 300] {
+        let running = cli.start(&create(name, &[]));
+        std::thread::sleep(Duration::from_millis(after));
+        let Some(run) = running.interrupt() else {
+            lab.run(&["delete", name]).exits(0);
+            continue;
+        };
+        let run = run.exits(130);
+        interrupted += 1;
+        assert!(!lab.has_domain("nas1", name), "after {after} ms\n{run}");
+        assert!(
+            lab.volumes("nas1", name).is_empty(),
+            "after {after} ms\n{run}"
+        );
+    }
+    assert!(
+        interrupted > 0,
+        "every create was faster than its interrupt"
+    );
+}
+
+#[test]
+fn a_create_that_fails_takes_everything_back() {
+    let lab = lab!();
+    let name = "lt-undo";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    // No tap device can be made: the start fails, the last of all steps.
+    let _tun = lab.change(
+        "nas1",
+        "mount --bind /dev/null /dev/net/tun",
+        "umount /dev/net/tun",
+    );
+    let run = lab.run(&create(name, &[]));
+    let run = run
+        .exits(4)
+        .says("starting domain lt-undo")
+        .never_says("left behind");
+    assert!(!lab.has_domain("nas1", name), "{run}");
+    assert!(lab.volumes("nas1", name).is_empty(), "{run}");
+}

@@ -1,0 +1,20 @@
+//! egressctl against real hypervisors: the lab that `tests/lab/lab up 2` starts. tests/run brings it up and runs this.
+//!
+//! `EGRESSCTL_LAB` is the lab's directory, `EGRESSCTL_BIN` the binary to test (else this build's).
+
+mod check;
+mod cli;
+mod connection;
+mod credentials;
+mod deletion;
+mod gc;
+mod guest;
+mod instances;
+mod lacking;
+mod leftovers;
+mod listing;
+mod ownership;
+mod pull;
+mod pull_faults;
+mod refusals;
+mod support;

@@ -1,0 +1,356 @@
+//! Pulling images that are as they should be: one download for all hosts, every byte, only once.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::lab;
+use crate::support::{HOSTS, Lab, POOL_DIR, wait_until};
+
+/// Adds an image with the bytes of `tiny`, served under a path that no other test asks for.
+pub(crate) fn add_image(lab: &Lab, kvm: &mut Value, key: &str, path: &str) {
+    let mut image = lab.tiny();
+    image["url"] = json!(lab.url(path));
+    kvm["images"][key] = image;
+}
+
+/// egressctl with one such image.
+pub(crate) fn with_image(lab: &Lab, key: &str, path: &str) -> Cli {
+    lab.cli_with(|kvm| add_image(lab, kvm, key, path))
+}
+
+/// Fails unless the host has this image: base and marker and nothing else, every byte as published.
+#[track_caller]
+pub(crate) fn assert_ready(lab: &Lab, host: &str, key: &str) {
+    let volumes = lab.volumes(host, &format!("base-{key}-"));
+    let [base, marker] = &volumes[..] else {
+        panic!("{host}: base and marker were expected: {volumes:?}");
+    };
+    assert_eq!(*marker, format!("{base}.sha256"), "{host}");
+    let wanted = lab.tiny()["sha256"].as_str().unwrap().to_owned();
+    let sums = lab.on(
+        host,
+        &format!("cd {POOL_DIR} && sha256sum < {base} && head -c 64 {marker}"),
+    );
+    assert_eq!(
+        sums,
+        format!("{wanted}  -\n{wanted}"),
+        "{host}: base and marker"
+    );
+    let size = std::fs::metadata(lab.path("www/tiny.qcow2")).unwrap().len();
+    let stored = lab.on(host, &format!("stat -c %s {POOL_DIR}/{base}"));
+    assert_eq!(stored.trim(), size.to_string(), "{host}");
+}
+
+#[track_caller]
+pub(crate) fn assert_absent(lab: &Lab, key: &str) {
+    for host in HOSTS {
+        let left = lab.volumes(host, &format!("base-{key}"));
+        assert!(left.is_empty(), "{host}: nothing should be left: {left:?}");
+    }
+}
+
+fn is_base(volume: &str) -> bool {
+    volume.ends_with("1ff.qcow2")
+}
+
+fn is_marker(volume: &str) -> bool {
+    volume.ends_with(".qcow2.sha256")
+}
+
+fn results(items: &[Value]) -> Vec<(&str, bool)> {
+    let result = |item| -> (&str, bool) {
+        let item: &Value = item;
+        (
+            item["host"].as_str().unwrap(),
+            item["pulled"].as_bool().unwrap(),
+        )
+    };
+    items.iter().map(result).collect()
+}
+
+#[test]
+fn one_download_serves_all_hosts_and_the_next_pull_needs_none() {
+    let lab = lab!();
+    let (key, path) = ("lt-once", "/tiny.qcow2?lt-once");
+    let _image = lab.image(key);
+    let cli = with_image(&lab, key, path);
+    let before = lab
+        .served(path)
+        .map_or((0, 0), |served| (served.requests, served.bytes));
+    let size = std::fs::metadata(lab.path("www/tiny.qcow2")).unwrap().len();
+
+    let first = cli.run(&["image", "pull", key, "-o", "json"]).exits(0);
+    assert_eq!(
+        results(&first.items()),
+        [("nas1", true), ("nas2", true)],
+        "{first}"
+    );
+    for item in first.items() {
+        assert_eq!(item["sizeBytes"], size, "{first}");
+        assert_eq!(item["sha256"], lab.tiny()["sha256"], "{first}");
+        assert_eq!(item["verifiedAgainst"], "sha256", "{first}");
+    }
+    let served = lab.served(path).unwrap();
+    assert_eq!(
+        (served.requests - before.0, served.bytes - before.1),
+        (1, size),
+        "{served:?}"
+    );
+    assert_eq!((served.heads, served.ranges), (0, 0), "{served:?}");
+    for host in HOSTS {
+        assert_ready(&lab, host, key);
+    }
+
+    let second = cli
+        .run(&["image", "pull", key, "-o", "json"])
+        .exits(0)
+        .says_nothing();
+    assert_eq!(
+        results(&second.items()),
+        [("nas1", false), ("nas2", false)],
+        "{second}"
+    );
+    assert_eq!(
+        lab.served(path).unwrap(),
+        served,
+        "the second pull asked the server"
+    );
+}
+
+#[test]
+fn only_the_hosts_without_the_image_get_it() {
+    let lab = lab!();
+    let (key, path) = ("lt-second", "/tiny.qcow2?lt-second");
+    let _image = lab.image(key);
+    let cli = with_image(&lab, key, path);
+    cli.run(&["image", "pull", key, "--zone", "nas2"])
+        .exits(0)
+        .prints("pulled");
+    assert!(lab.volumes("nas1", &format!("base-{key}")).is_empty());
+    let all = cli.run(&["image", "pull", key, "-o", "json"]).exits(0);
+    assert_eq!(
+        results(&all.items()),
+        [("nas1", true), ("nas2", false)],
+        "{all}"
+    );
+    assert_ready(&lab, "nas1", key);
+    let table = cli.run(&["image", "pull", key]).exits(0);
+    let lines: Vec<Vec<&str>> = table
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().take(3).collect())
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ["HOST", "IMAGE", "RESULT"],
+            ["nas1", key, "present"],
+            ["nas2", key, "present"]
+        ]
+    );
+}
+
+#[test]
+fn odd_but_right_deliveries_arrive_whole() {
+    let lab = lab!();
+    let table = [
+        ("lt-chunked", "/chunked/tiny.qcow2"),
+        ("lt-close", "/close/tiny.qcow2"),
+        ("lt-redirect", "/redirect/tiny.qcow2"),
+        ("lt-noetag", "/noetag/norange/tiny.qcow2"),
+    ];
+    for (key, path) in table {
+        let _image = lab.image(key);
+        with_image(&lab, key, path)
+            .run(&["image", "pull", key])
+            .exits(0)
+            .prints("pulled");
+        for host in HOSTS {
+            assert_ready(&lab, host, key);
+        }
+    }
+}
+
+#[test]
+fn a_dropped_download_goes_on_where_it_broke_off() {
+    let lab = lab!();
+    let key = "lt-resumed";
+    let table = [
+        "/first/1/truncate/3000000/tiny.qcow2",
+        "/first/1/reset/3000000/tiny.qcow2",
+    ];
+    for path in table {
+        let _image = lab.image(key);
+        let before = lab.served(path).map_or(0, |served| served.ranges);
+        // Each run needs a first request of its own: what has been counted stays.
+        let path = format!("{path}?{}", std::process::id());
+        with_image(&lab, key, &path)
+            .run(&["image", "pull", key])
+            .exits(0)
+            .prints("pulled");
+        assert_ready(&lab, "nas1", key);
+        let served = lab.served(&path).unwrap();
+        assert!(
+            served.ranges > before && served.requests == 2,
+            "{path}: {served:?}"
+        );
+    }
+}
+
+#[test]
+fn an_unpinned_image_is_pulled_with_a_warning_and_known_again() {
+    let lab = lab!();
+    let (key, path) = ("lt-unpinned", "/tiny.qcow2?lt-unpinned");
+    let _image = lab.image(key);
+    let cli = lab.cli_with(|kvm| {
+        add_image(&lab, kvm, key, path);
+        kvm["images"][key].as_object_mut().unwrap().remove("sha256");
+    });
+    let first = cli.run(&["image", "pull", key, "-o", "json"]).exits(0);
+    let first = first.says("warning:").says("without a checksum");
+    assert_eq!(
+        results(&first.items()),
+        [("nas1", true), ("nas2", true)],
+        "{first}"
+    );
+    assert_eq!(first.items()[0]["verifiedAgainst"], "nothing", "{first}");
+    for host in HOSTS {
+        assert_ready(&lab, host, key);
+    }
+    let second = cli
+        .run(&["image", "pull", key, "-o", "json"])
+        .exits(0)
+        .says("without a checksum");
+    assert_eq!(
+        results(&second.items()),
+        [("nas1", false), ("nas2", false)],
+        "{second}"
+    );
+    assert_eq!(first.items()[0]["volume"], second.items()[0]["volume"]);
+}
+
+#[test]
+fn a_published_checksum_file_pins_an_image() {
+    let lab = lab!();
+    let key = "lt-sums";
+    let _image = lab.image(key);
+    let file = lab.path("www/lt-SHA256SUMS");
+    let _file = crate::support::Cleanup::later(|| drop(std::fs::remove_file(&file)));
+    let cli = lab.cli_with(|kvm| {
+        add_image(&lab, kvm, key, "/tiny.qcow2?lt-sums");
+        let image = kvm["images"][key].as_object_mut().unwrap();
+        image.remove("sha256");
+        image.insert("checksumUrl".into(), json!(lab.url("/lt-SHA256SUMS")));
+    });
+    std::fs::write(&file, format!("{}  tiny.qcow2\n", "0".repeat(64))).unwrap();
+    cli.run(&["image", "pull", key, "-o", "json"])
+        .exits(1)
+        .fails_with("ChecksumMismatch", "");
+    assert_absent(&lab, key);
+    let right = lab.tiny()["sha256"].as_str().unwrap().to_owned();
+    std::fs::write(
+        &file,
+        format!("{}  other.qcow2\n{right} *tiny.qcow2\n", "0".repeat(64)),
+    )
+    .unwrap();
+    let run = cli
+        .run(&["image", "pull", key, "-o", "json"])
+        .exits(0)
+        .never_says("without a checksum");
+    assert_eq!(run.items()[0]["verifiedAgainst"], "sha256", "{run}");
+    assert_ready(&lab, "nas2", key);
+}
+
+#[test]
+fn of_two_pulls_at_once_one_downloads_and_both_have_it() {
+    let lab = lab!();
+    let (key, path) = ("lt-twice", "/slow/4000000/tiny.qcow2?lt-twice");
+    let _image = lab.image(key);
+    let cli = with_image(&lab, key, path);
+    let before = lab.served(path).map_or(0, |served| served.requests);
+    let pull = ["image", "pull", key, "-o", "json"];
+    let running = [cli.start(&pull), cli.start(&pull), cli.start(&pull)];
+    let ended: Vec<_> = running.into_iter().map(|run| run.wait().exits(0)).collect();
+    let fresh = |host: usize| {
+        ended
+            .iter()
+            .filter(|run| run.items()[host]["pulled"] == true)
+            .count()
+    };
+    assert_eq!(
+        (fresh(0), fresh(1)),
+        (1, 1),
+        "one of them brought it to each host\n{}",
+        ended[0]
+    );
+    for host in HOSTS {
+        assert_ready(&lab, host, key);
+    }
+    let served = lab.served(path).unwrap();
+    // Each host's claim may be another run's: then two of them download, but never three.
+    assert!((1..=2).contains(&(served.requests - before)), "{served:?}");
+}
+
+#[test]
+fn a_killed_pull_leaves_no_image_and_the_next_one_redoes_it() {
+    let lab = lab!();
+    let key = "lt-killed";
+    let _image = lab.image(key);
+    let slow = with_image(&lab, key, "/slow/1500000/tiny.qcow2?lt-killed");
+    let has_base = || {
+        lab.volumes("nas1", &format!("base-{key}"))
+            .iter()
+            .any(|name| is_base(name))
+    };
+    let running = slow.start(&["image", "pull", key, "--zone", "nas1"]);
+    wait_until(
+        "the base volume is begun",
+        Duration::from_secs(10),
+        has_base,
+    );
+    running.signal("KILL");
+    let _ = running.wait().was_killed();
+    let left = lab.volumes("nas1", &format!("base-{key}"));
+    assert!(
+        !left.iter().any(|name| is_marker(name)),
+        "no marker: {left:?}"
+    );
+    assert!(
+        left.iter().any(|name| is_base(name)),
+        "the partial volume: {left:?}"
+    );
+
+    let whole = with_image(&lab, key, "/tiny.qcow2?lt-killed");
+    // The dead process was one of this machine: nobody has to wait for a time limit.
+    let again = whole
+        .run(&["image", "pull", key, "--zone", "nas1", "-o", "json"])
+        .exits(0);
+    let again = again.within(Duration::from_secs(20));
+    assert_eq!(results(&again.items()), [("nas1", true)], "{again}");
+    assert_ready(&lab, "nas1", key);
+}
+
+#[test]
+fn an_interrupted_pull_takes_everything_back() {
+    let lab = lab!();
+    let key = "lt-interrupted";
+    let _image = lab.image(key);
+    let slow = with_image(&lab, key, "/slow/1500000/tiny.qcow2?lt-interrupted");
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let running = slow.start(&["image", "pull", key]);
+        wait_until(
+            "both base volumes are begun",
+            Duration::from_secs(10),
+            || {
+                let begun = |host| lab.volumes(host, &format!("base-{key}")).len() >= 2;
+                begun("nas1") && begun("nas2")
+            },
+        );
+        running.signal(signal);
+        let run = running.wait().exits(code);
+        assert!(run.stdout.lines().count() <= 1, "{run}");
+        assert_absent(&lab, key);
+    }
+}
