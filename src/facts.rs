@@ -47,9 +47,10 @@ pub fn emulator(hypervisor: &dyn Hypervisor, wanted: VirtType) -> Result<Emulato
         fell_back,
     };
     if wanted != VirtType::Qemu
-        && let Some(capabilities) = ask(Accelerator::Kvm)? {
-            return Ok(emulator(Accelerator::Kvm, capabilities, false));
-        }
+        && let Some(capabilities) = ask(Accelerator::Kvm)?
+    {
+        return Ok(emulator(Accelerator::Kvm, capabilities, false));
+    }
     if wanted == VirtType::Kvm {
         return Err(Error::permanent(Reason::NoKvm, "the host can't run KVM guests")
             .hint("enable virtualization (VT-x or AMD-V) in its firmware, or nested virtualization where it is a VM itself; then: virt-host-validate qemu")

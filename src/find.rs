@@ -117,12 +117,13 @@ pub fn hosts_of<'a>(
     zone: Option<&str>,
 ) -> Result<Option<Vec<&'a HostSession>>> {
     if let (Some(in_id), Some(zone)) = (wanted.host(), zone)
-        && in_id != zone {
-            return Err(Error::usage(
-                Reason::BadArgument,
-                format!("the ID names host {in_id}, but --zone says {zone}"),
-            ));
-        }
+        && in_id != zone
+    {
+        return Err(Error::usage(
+            Reason::BadArgument,
+            format!("the ID names host {in_id}, but --zone says {zone}"),
+        ));
+    }
     match wanted.host().or(zone) {
         None => Ok(Some(hosts.iter().collect())),
         Some(name) => Ok(hosts

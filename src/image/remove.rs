@@ -36,9 +36,10 @@ pub fn remove(
         return Ok(Removal::Kept(why));
     }
     if let Some(dead) = dead
-        && !remove_claim(host, &**hypervisor, base, dead)? {
-            return Ok(Removal::Kept("its claim has changed".to_owned()));
-        }
+        && !remove_claim(host, &**hypervisor, base, dead)?
+    {
+        return Ok(Removal::Kept("its claim has changed".to_owned()));
+    }
     let claim = match try_claim(host, hypervisor, base)? {
         Tried::Held => return Ok(Removal::Kept("it is being pulled".to_owned())),
         Tried::Claimed(claim) => claim,

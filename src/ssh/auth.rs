@@ -50,9 +50,10 @@ impl Credential {
             KeySource::File(path) => {
                 let file = KeyFile::load(path)?;
                 if file.encrypted
-                    && let Some(credential) = Self::held_by_agent(&file, agent, cancel) {
-                        return Ok(credential);
-                    }
+                    && let Some(credential) = Self::held_by_agent(&file, agent, cancel)
+                {
+                    return Ok(credential);
+                }
                 let key = file.unlock(options.prompt)?;
                 let path = path.clone();
                 Ok(Credential::Key { path, key })

@@ -104,11 +104,13 @@ pub(super) fn connect(
     };
     let mut next_start = Instant::now();
     loop {
-        deadline.check(&stage).map_err(|error| match error.reason() {
-            // Told by its stage, as every failure to connect.
-            Reason::TimedOut => error.with_reason(Reason::ConnectFailed).hint(NOBODY_THERE),
-            _ => error,
-        })?;
+        deadline
+            .check(&stage)
+            .map_err(|error| match error.reason() {
+                // Told by its stage, as every failure to connect.
+                Reason::TimedOut => error.with_reason(Reason::ConnectFailed).hint(NOBODY_THERE),
+                _ => error,
+            })?;
         if race.running.is_empty() || Instant::now() >= next_start {
             race.start_next();
             next_start = Instant::now() + STAGGER;

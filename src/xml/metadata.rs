@@ -262,9 +262,10 @@ impl Mark {
     pub fn from_fragment(asked: Manager, xml: &str) -> Result<Mark> {
         let element = parse("the metadata", xml)?;
         if let Namespace::Bound(uri) = &element.namespace
-            && uri != asked.namespace() {
-                return Ok(Mark::None);
-            }
+            && uri != asked.namespace()
+        {
+            return Ok(Mark::None);
+        }
         Ok(read::mark_of(asked, &element))
     }
 

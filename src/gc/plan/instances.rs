@@ -57,9 +57,10 @@ fn ensure_may_go(
         return Err("expired, but on the keep list".to_owned());
     }
     if let Some(at) = metadata.expires_at.filter(|_| listed.is_none())
-        && !judge.clock.is_past(at) {
-            return Err("by the host's clock it hasn't expired yet".to_owned());
-        }
+        && !judge.clock.is_past(at)
+    {
+        return Err("by the host's clock it hasn't expired yet".to_owned());
+    }
     if !metadata.managed {
         return Err("its metadata says managed: false".to_owned());
     }

@@ -104,9 +104,10 @@ fn exempts(entry: &str, host: &str, port: Option<u16>) -> bool {
         return true;
     }
     if let Ok(address) = host.parse::<IpAddr>()
-        && let Some(inside) = in_network(entry, address) {
-            return inside;
-        }
+        && let Some(inside) = in_network(entry, address)
+    {
+        return inside;
+    }
     let (name, wanted) = match entry.split_once(':') {
         Some((name, digits)) => (name, digits.parse::<u16>().ok()),
         None => (entry, None),
