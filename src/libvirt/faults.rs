@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::closing::Downloads;
 use super::error::LibvirtError;
 use crate::ssh::Link;
 
@@ -26,6 +27,7 @@ fn plan() -> Option<&'static (String, u32)> {
 pub(super) fn around<T>(
     rpc: &str,
     link: &Link,
+    downloads: &Downloads,
     call: impl FnOnce() -> Result<T, LibvirtError>,
 ) -> Result<T, LibvirtError> {
     let Some((kind, number)) = plan() else {
@@ -41,6 +43,10 @@ pub(super) fn around<T>(
         int1: 0,
         message: format!("injected at {rpc}"),
     };
+    if kind != "error" {
+        // Another thread's download, cut off, can hang libvirtd itself: that is its fault, not what is tested here.
+        downloads.wait();
+    }
     match kind.as_str() {
         "kill" => {
             let _ = rustix::process::kill_process(
@@ -51,6 +57,8 @@ pub(super) fn around<T>(
         }
         "drop" => {
             link.close();
+            // The link's own thread closes it: the call shall find it closed.
+            std::thread::sleep(std::time::Duration::from_millis(50));
             call()
         }
         // VIR_FROM_RPC: the client lost its connection.

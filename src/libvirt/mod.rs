@@ -3,6 +3,7 @@
 //! Methods are named after the libvirt call they make. An object that isn't there is `None` from
 //! `find_*`; every other failure is an [`Error`](crate::error::Error) with its class already decided.
 
+mod closing;
 mod deadline;
 mod error;
 #[cfg(feature = "fault-injection")]

@@ -13,6 +13,7 @@ pub(crate) struct Cli {
     config: PathBuf,
     home: PathBuf,
     env: Vec<(String, String)>,
+    binary: Option<PathBuf>,
 }
 
 impl Cli {
@@ -22,6 +23,7 @@ impl Cli {
             config,
             home,
             env: Vec::new(),
+            binary: None,
         }
     }
 
@@ -32,9 +34,16 @@ impl Cli {
         self
     }
 
+    /// With another binary.
+    pub(crate) fn binary(mut self, binary: PathBuf) -> Self {
+        self.binary = Some(binary);
+        self
+    }
+
     fn command(&self, args: &[&str]) -> Command {
-        let binary = std::env::var_os("EGRESSCTL_BIN")
-            .unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into());
+        let own = || std::env::var_os("EGRESSCTL_BIN").map(PathBuf::from);
+        let binary = self.binary.clone().or_else(own);
+        let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into());
         let mut command = Command::new(binary);
         command
             .args(args)
@@ -147,6 +156,11 @@ impl Running {
 pub(crate) struct Run(Checked);
 
 impl Run {
+    /// What it said on stderr, however it ended.
+    pub(crate) fn stderr(&self) -> &str {
+        &self.0.stderr
+    }
+
     /// Fails unless it ended with this exit code.
     #[track_caller]
     pub(crate) fn exits(self, code: i32) -> Checked {
@@ -174,6 +188,12 @@ impl Run {
         let run = self.0;
         assert!(run.status.is_none(), "it should have been killed\n{run}");
         run
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -5,6 +5,7 @@
 mod check;
 mod cli;
 mod connection;
+mod crash;
 mod credentials;
 mod deletion;
 mod gc;

@@ -14,6 +14,7 @@ use virt::domain::Domain;
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 
+use super::closing::Downloads;
 use super::deadline::Watchdog;
 use super::error::LibvirtError;
 use super::raw;
@@ -62,6 +63,7 @@ pub struct Connection {
     connect: Option<Connect>,
     _cancel_guard: CancelGuard,
     cancel: Cancel,
+    downloads: Downloads,
     watchdog: Watchdog,
     link: Arc<Link>,
     host: String,
@@ -89,10 +91,9 @@ impl Connection {
     /// Errors: [`Reason::PermissionDenied`], [`Reason::LibvirtUnavailable`], [`Reason::TimedOut`], or what the
     /// link remembers of its own failure.
     pub fn open(host: &str, link: Arc<Link>, cancel: &Cancel, limits: Limits) -> Result<Self> {
-        let closer = link.closer();
-        let watchdog = Watchdog::start(move || closer.close());
-        let closer = link.closer();
-        let guard = cancel.on_cancel(Box::new(move || closer.close()));
+        let downloads = Downloads::default();
+        let watchdog = Watchdog::start(downloads.closer(link.closer()));
+        let guard = cancel.on_cancel(Box::new(downloads.closer(link.closer())));
         let uri = format!(
             "qemu+unix:///system?socket={}",
             link.socket_path().display()
@@ -104,6 +105,7 @@ impl Connection {
             connect: None,
             _cancel_guard: guard,
             cancel: cancel.clone(),
+            downloads,
             watchdog,
             link,
             host: host.to_owned(),
@@ -155,8 +157,9 @@ impl Connection {
         let started = Instant::now();
         let armed = self.watchdog.arm(limit);
         #[cfg(feature = "fault-injection")]
-        let result =
-            super::faults::around(rpc, &self.link, || call().map_err(|error| numbers(&error)));
+        let result = super::faults::around(rpc, &self.link, &self.downloads, || {
+            call().map_err(|error| numbers(&error))
+        });
         #[cfg(not(feature = "fault-injection"))]
         let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);

@@ -235,6 +235,7 @@ impl StorageCalls for Connection {
             return Ok(None);
         };
         let about = AboutVolume(pool, name);
+        let _under_way = self.downloads.begin();
         let read = self.find("virStorageVolDownload", &about, NO_STORAGE_VOL, || {
             let stream = Stream::new(self.connect(), 0)?;
             volume.download(&stream, 0, limit as u64, 0)?;
