@@ -12,7 +12,6 @@ mod image;
 mod list;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg};
@@ -90,12 +89,11 @@ fn asks_once() -> SharedPrompt {
     })
 }
 
-fn env(name: &str) -> Option<OsString> {
-    process_env(name)
-}
-
 fn load_config(global: &GlobalArgs) -> Result<Config> {
-    load(&discover(global.config.as_deref(), &env)?, &env)
+    load(
+        &discover(global.config.as_deref(), &process_env)?,
+        &process_env,
+    )
 }
 
 impl From<ManagerArg> for Managers {

@@ -220,11 +220,12 @@ impl Marker {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::Firmware;
 
-    fn image() -> Image {
+    /// An image without a pin, for the tests of its neighbours too.
+    pub(in crate::image) fn image() -> Image {
         Image {
             key: "debian-13".into(),
             url: "https://example.net/debian-13.qcow2".into(),

@@ -56,21 +56,9 @@ pub(super) fn verify(identity: &Identity, ended: &Ended, origin: &Origin<'_>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Firmware, Image, ImageFormat};
     use crate::image::digest::Hasher;
+    use crate::image::identity::tests::image;
     use crate::image::sums::Checksum;
-
-    fn image() -> Image {
-        Image {
-            key: "debian-13".into(),
-            url: "https://example.net/debian-13.qcow2".into(),
-            sha256: None,
-            sha512: None,
-            checksum_url: None,
-            format: ImageFormat::Qcow2,
-            firmware: Firmware::Uefi,
-        }
-    }
 
     fn ended(published: &[u8], volume: &[u8]) -> Ended {
         let digests = |bytes| {

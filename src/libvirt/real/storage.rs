@@ -7,13 +7,10 @@ use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 use virt::sys;
 
-use super::super::error::{NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
+use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
 use crate::error::{Error, Reason, Result};
-
-/// `VIR_ERR_NO_STORAGE_POOL`.
-const NO_STORAGE_POOL: u32 = 49;
 
 /// How often a pool that is busy with another job is asked again, and how long to wait before.
 const BUSY_RETRIES: u32 = 6;
