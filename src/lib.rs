@@ -65,11 +65,13 @@ pub fn main() -> ExitCode {
 /// `-v` logs every call to libvirt, `-vv` also XML and addresses; `RUST_LOG` overrides both.
 fn start_log(verbose: u8) {
     let level = match verbose {
-        0 => "warn",
+        0 => "egressctl=warn",
         1 => "egressctl=info",
         _ => "egressctl=debug",
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        // It would log packets, and with them what passes through: cloud-init content, too.
+        .filter_module("russh", log::LevelFilter::Off)
         .format_target(false)
         .init();
 }

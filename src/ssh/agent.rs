@@ -1,23 +1,15 @@
-//! The SSH agent (draft-ietf-sshm-ssh-agent): its list of keys, and a guard for signing with it.
-//!
-//! libssh2 waits for an agent without any limit, and spins for ever when the agent goes away in the
-//! middle of an answer. So it gets to talk to [`AgentGuard`] only, which always answers in time.
+//! The SSH agent's list of keys (draft-ietf-sshm-ssh-agent), within a time limit.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-
-use super::private_dir::PrivateDir;
-use super::session::{Deadline, timespec};
+use super::session::Deadline;
 use super::wire::Reader;
 use crate::error::{Error, Reason, Result};
 
-const FAILURE: u8 = 5;
 const REQUEST_IDENTITIES: u8 = 11;
 const IDENTITIES_ANSWER: u8 = 12;
 
@@ -98,86 +90,15 @@ fn read_message(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Stands between libssh2 and the agent, and answers "failure" where the agent doesn't in time.
-pub(super) struct AgentGuard {
-    dir: PrivateDir,
-    stop: UnixStream,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl AgentGuard {
-    /// Listens on a private socket and passes requests on to the agent until dropped.
-    pub(super) fn start(agent: &Path, deadline: &Deadline) -> Result<Self> {
-        let failed = |cause: std::io::Error| {
-            Error::transient(Reason::LocalIo, "can't pass requests on to the SSH agent")
-                .because(cause)
-        };
-        let dir = PrivateDir::new()?;
-        let listener = UnixListener::bind(dir.socket_path()).map_err(failed)?;
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let (agent, deadline) = (agent.to_owned(), deadline.clone());
-        let thread = std::thread::Builder::new()
-            .name("ssh-agent".into())
-            .spawn(move || serve(&listener, &stopped, &agent, &deadline))
-            .map_err(failed)?;
-        Ok(AgentGuard {
-            dir,
-            stop,
-            thread: Some(thread),
-        })
-    }
-
-    /// The socket for libssh2 to connect to.
-    pub(super) fn socket_path(&self) -> &Path {
-        self.dir.socket_path()
-    }
-}
-
-impl Drop for AgentGuard {
-    fn drop(&mut self) {
-        // Both fail only where the thread has ended already.
-        let _ = self.stop.shutdown(Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn serve(listener: &UnixListener, stopped: &UnixStream, agent: &Path, deadline: &Deadline) {
-    if !readable(listener, stopped) {
-        return;
-    }
-    let Ok((mut client, _)) = listener.accept() else {
-        return;
-    };
-    while readable(&client, stopped) {
-        let Ok(request) = read_message(&mut client) else {
-            return;
-        };
-        let answer = exchange(agent, &request, deadline).unwrap_or_else(|cause| {
-            log::debug!(target: super::LOG_TARGET, "SSH agent: {cause}");
-            vec![FAILURE]
-        });
-        if write_message(&mut client, &answer).is_err() {
-            return;
-        }
-    }
-}
-
-/// Waits for one of the two; false when it is time to stop.
-fn readable(wanted: &impl std::os::fd::AsFd, stopped: &UnixStream) -> bool {
-    let mut fds = [
-        PollFd::new(wanted, PollFlags::IN),
-        PollFd::new(stopped, PollFlags::IN),
-    ];
-    let polled = poll(&mut fds, Some(&timespec(Duration::from_secs(3600))));
-    polled.is_ok() && fds[1].revents().is_empty()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::super::private_dir::PrivateDir;
     use super::*;
     use crate::cancel::Cancel;
+
+    const FAILURE: u8 = 5;
 
     fn answer(keys: &[(&[u8], &str)]) -> Vec<u8> {
         let string = |bytes: &[u8]| {
@@ -218,16 +139,5 @@ mod tests {
         let deadline = Deadline::new(Duration::from_millis(50), &Cancel::new());
         let error = list(dir.socket_path(), &deadline).unwrap_err();
         assert_eq!(error.reason(), Reason::CredentialsUnavailable);
-    }
-
-    #[test]
-    fn the_guard_answers_for_a_silent_agent() {
-        let dir = PrivateDir::new().unwrap();
-        let _silent = UnixListener::bind(dir.socket_path()).unwrap();
-        let deadline = Deadline::new(Duration::from_millis(50), &Cancel::new());
-        let guard = AgentGuard::start(dir.socket_path(), &deadline).unwrap();
-        let mut client = UnixStream::connect(guard.socket_path()).unwrap();
-        write_message(&mut client, &[REQUEST_IDENTITIES]).unwrap();
-        assert_eq!(read_message(&mut client).unwrap(), [FAILURE]);
     }
 }

@@ -1,14 +1,21 @@
 //! Authentication by public key: the one key of the config, or the agent's.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ssh2::ErrorCode;
+use russh::client::AuthResult;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::key::PublicKeyExt;
+use russh::keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
+use russh::{AgentAuthError, MethodSet};
+use tokio::net::UnixStream;
 
-use super::agent::{self, AgentGuard, Identity};
+use super::agent::{self, Identity};
+use super::client::Ended;
 use super::dial::DialOptions;
-use super::key::{KeyFile, PrivateKey};
-use super::session::{CallError, Deadline, Wire};
+use super::key::KeyFile;
+use super::session::{Deadline, Wire};
 use super::wire;
 use crate::cancel::Cancel;
 use crate::config::{KeySource, SshTarget};
@@ -17,19 +24,10 @@ use crate::error::{Error, Reason, Result};
 /// How long an agent may take to list its keys.
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
 
-/// libssh2's errors that say that the connection is gone: socket send, disconnect, socket receive.
-const GONE: [i32; 3] = [-7, -13, -43];
-
-/// libssh2's `LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED`: among others, the answer couldn't be waited for.
-const UNVERIFIED: i32 = -19;
-
-/// libssh2's `LIBSSH2_ERROR_SOCKET_DISCONNECT`: the server said goodbye.
-const DISCONNECTED: i32 = -13;
-
 /// What to authenticate with. Has no `Debug` on purpose.
 pub(super) enum Credential {
     /// A private key from a file.
-    Key { path: PathBuf, key: PrivateKey },
+    Key { path: PathBuf, key: Arc<PrivateKey> },
     /// Keys of the agent, to be tried in order.
     Agent {
         socket: PathBuf,
@@ -54,7 +52,7 @@ impl Credential {
                 {
                     return Ok(credential);
                 }
-                let key = file.unlock(options.prompt)?;
+                let key = Arc::new(file.unlock(options.prompt)?);
                 let path = path.clone();
                 Ok(Credential::Key { path, key })
             }
@@ -119,19 +117,26 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn with_key(&self, wire: &mut Wire, path: &Path, key: &PrivateKey) -> Result<()> {
+    fn with_key(&self, wire: &mut Wire, path: &Path, key: &Arc<PrivateKey>) -> Result<()> {
         let user = &self.target.user;
-        let result = wire.call(self.deadline, self.stage, |session| {
-            session.userauth_pubkey_memory(user, None, &key.text, key.passphrase.as_deref())
-        });
-        let refusal = match result {
-            Ok(()) => return Ok(()),
-            Err(CallError::Stopped(error)) => return Err(error),
-            Err(CallError::Ssh(cause)) => cause,
+        let hash = self.rsa_hash(wire, key.public_key())?;
+        let key = PrivateKeyWithHashAlg::new(Arc::clone(key), hash);
+        let result = wire.call(self.deadline, self.stage, async |session| {
+            session.authenticate_publickey(user, key).await
+        })?;
+        let methods = match result {
+            Ok(AuthResult::Success) => return Ok(()),
+            Ok(AuthResult::Failure {
+                remaining_methods, ..
+            }) => remaining_methods,
+            Err(cause) => {
+                log::debug!(target: super::LOG_TARGET, "not taken: {cause}");
+                MethodSet::empty()
+            }
         };
         let offered = format!("the key offered was {}", path.display());
         let public = format!("{}.pub", path.display());
-        Err(self.refused(wire, &refusal, 1, &offered).hint(format!(
+        Err(self.refused(wire, &methods, 1, &offered).hint(format!(
             "ssh-copy-id -i {} -p {} {}@{}",
             wire::shell_quote(&public),
             self.target.address.port,
@@ -141,25 +146,11 @@ impl Attempt<'_> {
     }
 
     fn with_agent(&self, wire: &mut Wire, socket: &Path, keys: &[Identity]) -> Result<()> {
-        let broken = |cause: ssh2::Error| {
-            Error::transient(
-                Reason::CredentialsUnavailable,
-                format!("the SSH agent at {} doesn't answer", socket.display()),
-            )
-            .because(cause.message())
-        };
-        let guard = AgentGuard::start(socket, self.deadline)?;
-        let mut agent = wire.session.agent().map_err(broken)?;
-        agent
-            .set_identity_path(guard.socket_path())
-            .map_err(broken)?;
-        agent.connect().map_err(broken)?;
-        agent.list_identities().map_err(broken)?;
-        let held = agent.identities().map_err(broken)?;
         let mut offered = 0;
-        let mut refusal = None;
+        let mut methods = MethodSet::empty();
         for key in keys {
-            let Some(identity) = held.iter().find(|held| held.blob() == key.blob) else {
+            // A certificate, or a kind of key that nobody knows.
+            let Ok(public) = PublicKey::decode(&key.blob) else {
                 continue;
             };
             log::debug!(
@@ -169,20 +160,14 @@ impl Attempt<'_> {
                 key.comment
             );
             offered += 1;
-            let result = wire.call(self.deadline, self.stage, |_| {
-                agent.userauth(&self.target.user, identity)
-            });
-            match result {
-                Ok(()) => return Ok(()),
-                Err(CallError::Stopped(error)) => return Err(error),
-                Err(CallError::Ssh(cause)) => {
-                    log::debug!(target: super::LOG_TARGET, "not taken: {cause}");
-                    let gone = is_gone(&cause);
-                    refusal = Some(cause);
-                    if gone {
-                        break;
-                    }
-                }
+            match self.try_agent_key(wire, socket, public)? {
+                AuthResult::Success => return Ok(()),
+                AuthResult::Failure {
+                    remaining_methods, ..
+                } => methods = remaining_methods,
+            }
+            if wire.handle.is_closed() {
+                break;
             }
         }
         let what = match offered {
@@ -192,57 +177,90 @@ impl Attempt<'_> {
                 keys.len()
             ),
         };
-        let Some(refusal) = refusal else {
+        if offered == 0 {
             return Err(Error::transient(
                 Reason::CredentialsUnavailable,
-                "the SSH agent no longer holds the key",
+                "the SSH agent holds no key of a kind that can be used",
             ));
-        };
-        Err(self.refused(wire, &refusal, offered, &what))
+        }
+        Err(self.refused(wire, &methods, offered, &what))
     }
 
-    /// The error for keys that weren't taken; `refusal` is what libssh2 said of the last one.
-    fn refused(&self, wire: &mut Wire, refusal: &ssh2::Error, offered: usize, what: &str) -> Error {
+    /// Offers one key of the agent; an agent that doesn't sign counts as a key that isn't taken.
+    fn try_agent_key(
+        &self,
+        wire: &mut Wire,
+        socket: &Path,
+        public: PublicKey,
+    ) -> Result<AuthResult> {
+        let hash = self.rsa_hash(wire, &public)?;
+        let user = &self.target.user;
+        let result = wire.call(self.deadline, self.stage, async |session| {
+            let stream = UnixStream::connect(socket).await;
+            let stream = stream.map_err(|cause| AgentAuthError::Key(cause.into()))?;
+            let mut agent = AgentClient::connect(stream);
+            session
+                .authenticate_publickey_with(user, public, hash, &mut agent)
+                .await
+        })?;
+        Ok(result.unwrap_or_else(|cause| {
+            log::debug!(target: super::LOG_TARGET, "not taken: {cause}");
+            AuthResult::Failure {
+                remaining_methods: MethodSet::empty(),
+                partial_success: false,
+            }
+        }))
+    }
+
+    /// The hash to sign with: RSA's depends on the server (RFC 8308 section 3.1), never SHA-1.
+    fn rsa_hash(&self, wire: &mut Wire, key: &PublicKey) -> Result<Option<HashAlg>> {
+        if !key.algorithm().is_rsa() {
+            return Ok(None);
+        }
+        let best = wire.call(self.deadline, self.stage, async |session| {
+            session.best_supported_rsa_hash().await
+        })?;
+        // A server that doesn't say what it takes, and one that is gone: the next step shows.
+        Ok(Some(
+            best.ok().flatten().flatten().unwrap_or(HashAlg::Sha512),
+        ))
+    }
+
+    /// The error for keys that weren't taken; `methods` are what the host would take instead.
+    fn refused(&self, wire: &mut Wire, methods: &MethodSet, offered: usize, what: &str) -> Error {
         let (user, address) = (&self.target.user, &self.target.address);
         // An agent that was cut off at the deadline looks like one that wouldn't sign.
         if let Err(stopped) = self.deadline.check(self.stage) {
             return stopped;
         }
-        let methods = wire.call(self.deadline, self.stage, |session| {
-            session.auth_methods(user).map(str::to_owned)
-        });
-        let goodbye = match &methods {
-            Err(CallError::Ssh(cause)) => cause.code() == ErrorCode::Session(DISCONNECTED),
-            _ => false,
-        };
-        if is_gone(refusal) && !goodbye && offered < 2 {
+        let ended = wire.ended();
+        if let Some(Ended { cause, goodbye }) = &ended
+            && !goodbye
+            && offered < 2
+        {
             return Error::transient(
                 Reason::ConnectionLost,
                 format!("{address} closed the connection during authentication"),
             )
-            .because(refusal.message());
+            .because(cause);
         }
         let error = Error::permanent(
             Reason::AuthenticationFailed,
             format!("{address} refused to log in {user}"),
         )
         .because(what);
-        if is_gone(refusal) {
+        if ended.is_some() {
             return error
                 .because("then the host closed the connection: too many failures (MaxAuthTries)")
                 .hint("name the one right key by sshKeyFile in the config, instead of sshAgent");
         }
-        match methods {
-            Ok(methods) if !methods.is_empty() => {
-                error.because(format!("the host would let {user} in by {methods}"))
-            }
-            _ => error,
+        let methods: Vec<&str> = methods.iter().map(Into::into).collect();
+        if methods.is_empty() {
+            return error;
         }
+        error.because(format!(
+            "the host would let {user} in by {}",
+            methods.join(",")
+        ))
     }
-}
-
-/// Whether the connection has ended.
-fn is_gone(error: &ssh2::Error) -> bool {
-    let is = |code: &i32| error.code() == ErrorCode::Session(*code);
-    GONE.iter().any(is) || (is(&UNVERIFIED) && error.message().starts_with("Waiting for"))
 }

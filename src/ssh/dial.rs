@@ -1,18 +1,20 @@
 //! Dial: resolve, connect, handshake, host key, authenticate, each with its own kind of failure.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ssh2::ErrorCode;
-
 use super::auth::{self, Credential};
+use super::client::{self, Client, HandshakeError};
 use super::host_key::Verifier;
 use super::key::Prompt;
 use super::link::Link;
-use super::session::{CallError, Deadline, Transport, Wire};
+use super::session::{Deadline, DialError, Wire};
 use super::tcp;
+use super::transport::Transport;
 use crate::cancel::Cancel;
-use crate::config::{SshAuth, SshTarget};
+use crate::config::{Address, SshAuth, SshTarget};
 use crate::error::{Class, Error, Reason, Result};
 
 /// How often a handshake that broke off is tried again.
@@ -20,13 +22,6 @@ const RETRIES: u32 = 4;
 
 /// The wait before the first retry; it doubles each time.
 const BACKOFF: Duration = Duration::from_millis(200);
-
-/// libssh2's errors for a connection that ended early: banner receive and send, socket send,
-/// disconnect, socket receive. sshd does that beyond `MaxStartups`.
-const BROKE_OFF: [i32; 5] = [-2, -3, -7, -13, -43];
-
-/// libssh2's `LIBSSH2_ERROR_KEX_FAILURE`: no algorithm in common.
-const KEX_FAILURE: i32 = -5;
 
 /// How a dial goes about it.
 pub struct DialOptions<'a> {
@@ -64,7 +59,7 @@ pub fn dial(
     cancel: &Cancel,
 ) -> Result<Link> {
     let dialled = || {
-        let verifier = Verifier::load(&auth.host_keys)?;
+        let verifier = Arc::new(Verifier::load(&auth.host_keys)?);
         let credential = Credential::load(&auth.key, options, cancel)?;
         Dial {
             host_name,
@@ -80,7 +75,7 @@ pub fn dial(
 /// What all hops of one dial share.
 struct Dial<'a> {
     host_name: &'a str,
-    verifier: Verifier,
+    verifier: Arc<Verifier>,
     credential: Credential,
     deadline: Deadline,
 }
@@ -94,9 +89,6 @@ impl Dial<'_> {
             })?),
         };
         let mut wire = self.handshake(target, jump.as_ref())?;
-        self.staged("host key", || {
-            self.verifier.verify(&wire.session, &target.address)
-        })?;
         self.staged("authenticate", || {
             auth::authenticate(&mut wire, target, &self.credential, &self.deadline)
         })?;
@@ -142,29 +134,14 @@ impl Dial<'_> {
 
     fn try_handshake(&self, target: &SshTarget, transport: Transport) -> Result<Wire> {
         let address = &target.address;
-        let mut wire = Wire::new(transport)?;
-        self.verifier.prefer(&wire.session, address)?;
         let stage = format!("shaking hands with {address}");
-        let failure = match wire.call(&self.deadline, &stage, ssh2::Session::handshake) {
-            Ok(()) => return Ok(wire),
-            Err(CallError::Stopped(error)) => return Err(error),
-            Err(CallError::Ssh(failure)) => failure,
-        };
-        let message = format!("the SSH handshake with {address} failed");
-        let broke_off = |code: &i32| failure.code() == ErrorCode::Session(*code);
-        Err(if broke_off(&KEX_FAILURE) {
-            Error::permanent(Reason::HandshakeFailed, message)
-                .because("it has no algorithm in common with egressctl")
-                .hint(format!(
-                    "ssh -vv {} shows what the server offers",
-                    address.host
-                ))
-        } else if BROKE_OFF.iter().any(broke_off) {
-            Error::transient(Reason::HandshakeFailed, message)
-                .because(format!("it closed the connection ({})", failure.message()))
-                .hint("is that an SSH server? A busy one closes connections beyond its MaxStartups")
-        } else {
-            Error::transient(Reason::HandshakeFailed, message).because(failure.message())
+        let (client, ended) = Client::new(&self.verifier, address);
+        let config = client::config(self.verifier.algorithms(address));
+        let shaken = Wire::handshake(transport, config, client, ended, &self.deadline, &stage);
+        shaken.map_err(|error| match error {
+            DialError::Stopped(error) => error,
+            DialError::Handshake(HandshakeError::Untrusted(error)) => *error,
+            DialError::Handshake(HandshakeError::Ssh(cause)) => unshaken(address, &cause),
         })
     }
 
@@ -180,6 +157,38 @@ impl Dial<'_> {
             if result.is_ok() { "" } else { " failed" }
         );
         result
+    }
+}
+
+/// The error for a handshake that came to nothing.
+fn unshaken(address: &Address, cause: &russh::Error) -> Error {
+    let message = format!("the SSH handshake with {address} failed");
+    match cause {
+        russh::Error::NoCommonAlgo { kind, theirs, .. } => {
+            Error::permanent(Reason::HandshakeFailed, message)
+                .because("it has no algorithm in common with egressctl")
+                .because(format!("for {kind:?} it offers {}", theirs.join(", ")))
+        }
+        // sshd does that beyond `MaxStartups`.
+        cause if broke_off(cause) => Error::transient(Reason::HandshakeFailed, message)
+            .because(format!("it closed the connection ({cause})"))
+            .hint("is that an SSH server? A busy one closes connections beyond its MaxStartups"),
+        cause => Error::transient(Reason::HandshakeFailed, message).because(cause),
+    }
+}
+
+/// Whether the connection ended before the handshake did.
+fn broke_off(cause: &russh::Error) -> bool {
+    match cause {
+        russh::Error::HUP | russh::Error::Disconnect => true,
+        russh::Error::IO(cause) => matches!(
+            cause.kind(),
+            ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+        ),
+        _ => false,
     }
 }
 

@@ -3,22 +3,30 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ssh2::{MethodType, Session};
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 
 use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
 use super::wire;
 use crate::config::{Address, HostKeyPolicy};
 use crate::error::{Error, Reason, Result};
 
-/// Key types that libssh2 verifies itself, in the order we prefer without other knowledge, each with
-/// the algorithms that use it. Never certificates: libssh2 can't check those.
-const KEY_TYPES: [(&str, &[&str]); 5] = [
-    ("ssh-ed25519", &["ssh-ed25519"]),
-    ("ecdsa-sha2-nistp256", &["ecdsa-sha2-nistp256"]),
-    ("ecdsa-sha2-nistp384", &["ecdsa-sha2-nistp384"]),
-    ("ecdsa-sha2-nistp521", &["ecdsa-sha2-nistp521"]),
-    ("ssh-rsa", &["rsa-sha2-512", "rsa-sha2-256"]),
+/// Key types in the order we prefer without other knowledge, each with the algorithms that use it. Never
+/// certificates: we know no authorities.
+const KEY_TYPES: [(&str, &[Algorithm]); 5] = [
+    ("ssh-ed25519", &[Algorithm::Ed25519]),
+    ("ecdsa-sha2-nistp256", &[ecdsa(EcdsaCurve::NistP256)]),
+    ("ecdsa-sha2-nistp384", &[ecdsa(EcdsaCurve::NistP384)]),
+    ("ecdsa-sha2-nistp521", &[ecdsa(EcdsaCurve::NistP521)]),
+    ("ssh-rsa", &[rsa(HashAlg::Sha512), rsa(HashAlg::Sha256)]),
 ];
+
+const fn ecdsa(curve: EcdsaCurve) -> Algorithm {
+    Algorithm::Ecdsa { curve }
+}
+
+const fn rsa(hash: HashAlg) -> Algorithm {
+    Algorithm::Rsa { hash: Some(hash) }
+}
 
 /// How the host's key is verified, with the `known_hosts` file as it is now.
 pub(super) enum Verifier {
@@ -51,27 +59,17 @@ impl Verifier {
         })
     }
 
-    /// Asks for the key types known for the host first, so that the server doesn't offer another one.
-    pub(super) fn prefer(&self, session: &Session, address: &Address) -> Result<()> {
-        let known = match self {
+    /// The algorithms to ask for: of the key types known for the host first, so that the server doesn't offer
+    /// another one.
+    pub(super) fn algorithms(&self, address: &Address) -> Vec<Algorithm> {
+        algorithms(&match self {
             Verifier::Ignore => Vec::new(),
             Verifier::Known { hosts, .. } => hosts.known_types(&address.host, address.port),
-        };
-        session
-            .method_pref(MethodType::HostKey, &algorithms(&known))
-            .map_err(|cause| {
-                Error::permanent(Reason::HandshakeFailed, "can't set host key types").because(cause)
-            })
+        })
     }
 
     /// Refuses the key that the server proved to own unless the file says it is the host's.
-    pub(super) fn verify(&self, session: &Session, address: &Address) -> Result<()> {
-        let Some((blob, _)) = session.host_key() else {
-            return Err(Error::transient(
-                Reason::HandshakeFailed,
-                format!("{address} offered no host key"),
-            ));
-        };
+    pub(super) fn verify(&self, blob: &[u8], address: &Address) -> Result<()> {
         match self {
             Verifier::Ignore => {
                 log::warn!(
@@ -99,16 +97,15 @@ fn unreadable(file: &Path, cause: &std::io::Error) -> Error {
     }
 }
 
-/// The algorithms to offer: those of the known types first, then the others.
-fn algorithms(known: &[String]) -> String {
+/// The algorithms of the known types first, then the others.
+fn algorithms(known: &[String]) -> Vec<Algorithm> {
     let rank = |key_type: &str| known.iter().position(|known| known == key_type);
     let mut types = KEY_TYPES;
     types.sort_by_key(|(key_type, _)| rank(key_type).unwrap_or(usize::MAX));
     types
         .iter()
-        .flat_map(|(_, algorithms)| algorithms.iter().copied())
-        .collect::<Vec<_>>()
-        .join(",")
+        .flat_map(|(_, algorithms)| algorithms.iter().cloned())
+        .collect()
 }
 
 fn judge(hosts: &KnownHosts, file: &Path, address: &Address, blob: &[u8]) -> Result<()> {

@@ -6,27 +6,17 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ssh2::{ErrorCode, Session};
+use openssl::pkey::PKey;
+use russh::keys::PrivateKey;
 
 use super::wire::{self, Reader};
 use crate::error::{Error, Reason, Result};
-
-/// libssh2's `LIBSSH2_ERROR_SOCKET_SEND`.
-const SOCKET_SEND: i32 = -7;
 
 /// How often a passphrase is asked for.
 const PROMPTS: u32 = 3;
 
 /// How a passphrase is asked for: gets the prompt, returns the answer, or none when given up.
 pub type Prompt<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
-
-/// A private key ready to sign with. Has no `Debug` on purpose.
-pub(super) struct PrivateKey {
-    /// The file's text, in one of the formats that libssh2 reads.
-    pub(super) text: String,
-    /// What decrypts it.
-    pub(super) passphrase: Option<String>,
-}
 
 /// A key file as it is, perhaps still encrypted. Has no `Debug` on purpose.
 pub(super) struct KeyFile {
@@ -54,7 +44,7 @@ impl KeyFile {
     /// Reads and judges the file.
     pub(super) fn load(path: &Path) -> Result<Self> {
         let bytes = read(path)?;
-        // libssh2 wants line feeds alone.
+        // Line feeds alone are what every reader of keys takes.
         let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
         match classify(&text) {
             Kind::Private { encrypted, public } => Ok(KeyFile {
@@ -70,11 +60,8 @@ impl KeyFile {
     /// The key itself, once its passphrase (if it has one) is known to be right.
     pub(super) fn unlock(self, prompt: Option<&Prompt<'_>>) -> Result<PrivateKey> {
         if !self.encrypted {
-            return if parses(&self.text, None) {
-                Ok(self.with(None))
-            } else {
-                Err(unusable(&self.path, &Kind::Garbage("is damaged")))
-            };
+            return decode(&self.text, None)
+                .ok_or_else(|| unusable(&self.path, &Kind::Garbage("is damaged")));
         }
         let Some(prompt) = prompt else {
             return Err(
@@ -85,18 +72,11 @@ impl KeyFile {
             let Some(answer) = prompt(&format!("Passphrase for {}: ", self.path.display())) else {
                 return Err(self.locked("no passphrase was given"));
             };
-            if parses(&self.text, Some(&answer)) {
-                return Ok(self.with(Some(answer)));
+            if let Some(key) = decode(&self.text, Some(&answer)) {
+                return Ok(key);
             }
         }
         Err(self.locked("the passphrase is wrong"))
-    }
-
-    fn with(self, passphrase: Option<String>) -> PrivateKey {
-        PrivateKey {
-            text: self.text,
-            passphrase,
-        }
     }
 
     fn locked(&self, cause: &str) -> Error {
@@ -247,19 +227,24 @@ fn public_beside(path: &Path) -> Option<Vec<u8>> {
     wire::decode_key(words.next()?, words.next()?)
 }
 
-/// Whether libssh2 can read the key with that passphrase.
+/// The key, if that passphrase opens it.
 ///
-/// A session that isn't connected parses the key first, and only then fails to send it. A key that
-/// can't be parsed gives one of several other codes.
-fn parses(text: &str, passphrase: Option<&str>) -> bool {
-    let Ok(session) = Session::new() else {
-        return true;
-    };
-    session.set_blocking(false);
-    match session.userauth_pubkey_memory("nobody", None, text, passphrase) {
-        Err(cause) => cause.code() == ErrorCode::Session(SOCKET_SEND),
-        Ok(()) => true,
+/// OpenSSL reads what it or an old ssh-keygen wrote (PEM and PKCS#8), encrypted in any of its ways.
+fn decode(text: &str, passphrase: Option<&str>) -> Option<PrivateKey> {
+    if text.starts_with("-----BEGIN OPENSSH ") {
+        return russh::keys::decode_secret_key(text, passphrase).ok();
     }
+    let passphrase = passphrase.unwrap_or_default().as_bytes();
+    // A callback, as OpenSSL would ask at the terminal by itself.
+    let key = PKey::private_key_from_pem_callback(text.as_bytes(), |buffer| {
+        let room = buffer.get_mut(..passphrase.len());
+        Ok(room.map_or(0, |room| {
+            room.copy_from_slice(passphrase);
+            passphrase.len()
+        }))
+    });
+    let plain = key.ok()?.private_key_to_pem_pkcs8().ok()?;
+    russh::keys::decode_secret_key(std::str::from_utf8(&plain).ok()?, None).ok()
 }
 
 #[cfg(test)]

@@ -7,12 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::client::Ended;
+use super::far::Far;
 use super::forward;
 use super::private_dir::PrivateDir;
 use super::pump::Pump;
-use super::relay::Relay;
-use super::session::Wire;
+use super::session::{self, Wire};
 use super::shared::{Command, ExecOutput, OpenError, Shared};
+use super::transport::Transport;
 use crate::config::{Address, SshTarget};
 use crate::error::{Error, Reason, Result};
 
@@ -41,28 +46,51 @@ impl Link {
         wire: Wire,
         jump: Option<Link>,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared::new(Some(wire.transport.clone()))?);
-        let (dir, listener) = listen()?;
-        let pump = Pump::new(wire, listener, Arc::clone(&shared));
-        Ok(Link {
-            thread: start(host_name, move || pump.run())?,
-            shared,
-            dir,
-            host_name: host_name.to_owned(),
-            peer: Some((target.user.clone(), target.address.clone())),
-            jump: jump.map(Box::new),
-        })
+        let far = Far::Host(wire.handle);
+        let transport = Some(wire.transport);
+        let mut link = Self::start(host_name, wire.runtime, far, wire.ended, transport)?;
+        link.peer = Some((target.user.clone(), target.address.clone()));
+        link.jump = jump.map(Box::new);
+        Ok(link)
     }
 
     /// Starts to relay to this machine's sockets.
+    ///
+    /// libvirt could connect there itself, but closing the link releases a blocked call, as over SSH.
     fn to_this_machine(host_name: &str) -> Result<Self> {
-        let shared = Arc::new(Shared::new(None)?);
+        let (_nobody, ended) = unbounded_channel();
+        Self::start(host_name, session::runtime()?, Far::Here, ended, None)
+    }
+
+    fn start(
+        host_name: &str,
+        runtime: Runtime,
+        far: Far,
+        ended: UnboundedReceiver<Ended>,
+        transport: Option<Transport>,
+    ) -> Result<Self> {
+        let (shared, asked) = Shared::new(transport);
         let (dir, listener) = listen()?;
-        let relay = Relay::new(listener, Arc::clone(&shared));
+        let pump = Pump {
+            shared: Arc::clone(&shared),
+            asked,
+            ended,
+            far: Arc::new(far),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("link {host_name}"))
+            .spawn(move || {
+                runtime.block_on(pump.run(listener));
+                // What is still open goes away with it; nothing is waited for.
+                runtime.shutdown_background();
+            })
+            .map_err(|cause| {
+                Error::transient(Reason::LocalIo, "can't start a thread").because(cause)
+            })?;
         Ok(Link {
-            thread: start(host_name, move || relay.run())?,
             shared,
             dir,
+            thread: Mutex::new(Some(thread)),
             host_name: host_name.to_owned(),
             peer: None,
             jump: None,
@@ -261,15 +289,4 @@ fn listen() -> Result<(PrivateDir, UnixListener)> {
             Error::transient(Reason::LocalIo, "can't listen on a private socket").because(cause)
         })?;
     Ok((dir, listener))
-}
-
-fn start(
-    host_name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> Result<Mutex<Option<JoinHandle<()>>>> {
-    std::thread::Builder::new()
-        .name(format!("link {host_name}"))
-        .spawn(body)
-        .map(|thread| Mutex::new(Some(thread)))
-        .map_err(|cause| Error::transient(Reason::LocalIo, "can't start a thread").because(cause))
 }

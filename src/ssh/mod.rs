@@ -6,19 +6,20 @@
 
 mod agent;
 mod auth;
+mod client;
 mod dial;
+mod far;
 mod forward;
 mod host_key;
 mod key;
 pub mod known_hosts;
-mod lane;
 mod link;
 mod private_dir;
 mod pump;
-mod relay;
 mod session;
 mod shared;
 mod tcp;
+mod transport;
 mod wire;
 
 pub use dial::{DialOptions, dial};

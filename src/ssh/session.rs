@@ -1,72 +1,21 @@
-//! One SSH session being set up: every libssh2 call with the dial's deadline and cancellation.
+//! One SSH session being set up: every step with the dial's deadline and cancellation.
 
 use std::fmt;
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use ssh2::{BlockDirections, ErrorCode, MethodType, Session};
+use russh::client::{self, Handle};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::client::{Client, Ended, HandshakeError};
+use super::transport::{Socket, Transport};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 
 /// How often a wait looks whether the run was cancelled.
 const CANCEL_SLICE: Duration = Duration::from_millis(50);
-
-/// libssh2's `LIBSSH2_ERROR_EAGAIN`.
-const EAGAIN: i32 = -37;
-
-/// libssh2's fastest cipher first, never CBC.
-const CIPHERS: &str = "chacha20-poly1305@openssh.com,aes256-gcm@openssh.com,\
-                       aes128-gcm@openssh.com,aes256-ctr,aes192-ctr,aes128-ctr";
-
-/// What the SSH packets travel over; a clone is another handle to the same socket.
-#[derive(Debug, Clone)]
-pub(super) enum Transport {
-    /// Straight to the host.
-    Tcp(Arc<TcpStream>),
-    /// Through a jump host: the other end is a lane of its pump.
-    Jump(Arc<UnixStream>),
-}
-
-impl Transport {
-    /// Ends the connection at once; whoever waits on it is released.
-    pub(super) fn shutdown(&self) {
-        // It fails only where the peer was faster.
-        let _ = match self {
-            Transport::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Transport::Jump(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    /// Has the next acknowledgement sent at once; Linux forgets the option, so before every wait.
-    ///
-    /// Delayed acknowledgements cost 40 ms per round trip of small packets.
-    pub(super) fn rearm_quickack(&self) {
-        if let Transport::Tcp(stream) = self {
-            // Only a matter of speed.
-            let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
-        }
-    }
-}
-
-impl AsFd for Transport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Transport::Tcp(stream) => stream.as_fd(),
-            Transport::Jump(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl AsRawFd for Transport {
-    fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
-}
 
 /// A point in time by which the dial must be done, and the flag that ends it earlier.
 #[derive(Debug, Clone)]
@@ -113,64 +62,86 @@ impl Deadline {
     pub(super) fn slice(&self) -> Duration {
         self.left().min(CANCEL_SLICE)
     }
+
+    /// Waits for something; not beyond the deadline, nor when the run is cancelled.
+    async fn bound<T>(&self, stage: &str, work: impl Future<Output = T>) -> Result<T> {
+        let mut work = pin!(work);
+        loop {
+            self.check(stage)?;
+            if let Ok(done) = tokio::time::timeout(self.slice(), &mut work).await {
+                return Ok(done);
+            }
+        }
+    }
 }
 
-/// A libssh2 session over a transport, not yet pumped.
+/// A session over a transport, not yet pumped: its tasks run only while something is waited for.
 pub(super) struct Wire {
-    pub(super) session: Session,
+    pub(super) runtime: Runtime,
+    pub(super) handle: Handle<Client>,
+    pub(super) ended: UnboundedReceiver<Ended>,
     pub(super) transport: Transport,
 }
 
-/// What a libssh2 call failed with.
-pub(super) enum CallError {
+/// What a handshake failed with.
+pub(super) enum DialError {
     /// The deadline passed, or the run was cancelled.
     Stopped(Error),
-    /// libssh2's own error.
-    Ssh(ssh2::Error),
+    /// The other side, or what it offered.
+    Handshake(HandshakeError),
 }
 
 impl Wire {
-    /// A non-blocking session that hasn't sent anything yet.
-    pub(super) fn new(transport: Transport) -> Result<Self> {
-        let failed = |cause: ssh2::Error| {
-            Error::permanent(Reason::LocalIo, "can't set up an SSH session").because(cause)
-        };
-        let mut session = Session::new().map_err(failed)?;
-        session.set_tcp_stream(transport.clone());
-        session.set_blocking(false);
-        for direction in [MethodType::CryptCs, MethodType::CryptSc] {
-            session.method_pref(direction, CIPHERS).map_err(failed)?;
-        }
-        Ok(Wire { session, transport })
+    /// Shakes hands; the client judges the host's key.
+    pub(super) fn handshake(
+        transport: Transport,
+        config: client::Config,
+        client: Client,
+        ended: UnboundedReceiver<Ended>,
+        deadline: &Deadline,
+        stage: &str,
+    ) -> std::result::Result<Self, DialError> {
+        let runtime = runtime().map_err(DialError::Stopped)?;
+        let shaken = runtime.block_on(async {
+            let socket = Socket::new(&transport).map_err(|cause| {
+                DialError::Handshake(HandshakeError::Ssh(russh::Error::IO(cause)))
+            })?;
+            let connecting = client::connect_stream(Arc::new(config), socket, client);
+            let connected = deadline.bound(stage, connecting).await;
+            connected
+                .map_err(DialError::Stopped)?
+                .map_err(DialError::Handshake)
+        });
+        Ok(Wire {
+            handle: shaken?,
+            runtime,
+            ended,
+            transport,
+        })
     }
 
-    /// Repeats a call until it is done, waiting for the network in between.
+    /// Does something with the session, as long as the deadline allows.
     pub(super) fn call<T>(
         &mut self,
         deadline: &Deadline,
         stage: &str,
-        mut call: impl FnMut(&mut Session) -> std::result::Result<T, ssh2::Error>,
-    ) -> std::result::Result<T, CallError> {
-        loop {
-            deadline.check(stage).map_err(CallError::Stopped)?;
-            match call(&mut self.session) {
-                Err(error) if is_again(&error) => self.wait(deadline.slice()),
-                Err(error) => return Err(CallError::Ssh(error)),
-                Ok(value) => return Ok(value),
-            }
-        }
+        call: impl AsyncFnOnce(&mut Handle<Client>) -> T,
+    ) -> Result<T> {
+        let handle = &mut self.handle;
+        self.runtime.block_on(deadline.bound(stage, call(handle)))
     }
 
-    fn wait(&self, at_most: Duration) {
-        let flags = match self.session.block_directions() {
-            BlockDirections::Outbound => PollFlags::OUT,
-            BlockDirections::Both => PollFlags::IN | PollFlags::OUT,
-            BlockDirections::Inbound | BlockDirections::None => PollFlags::IN,
-        };
-        self.transport.rearm_quickack();
-        let mut fds = [PollFd::new(&self.transport, flags)];
-        // A failed poll shows again in the call that follows.
-        let _ = poll(&mut fds, Some(&timespec(at_most)));
+    /// How the session ended; none while it lasts.
+    pub(super) fn ended(&mut self) -> Option<Ended> {
+        if !self.handle.is_closed() {
+            return None;
+        }
+        // The session's task says how it ended right after it closes the handle.
+        let patience = Duration::from_millis(100);
+        let said = self
+            .runtime
+            .block_on(async { tokio::time::timeout(patience, self.ended.recv()).await });
+        Some(said.ok().flatten().unwrap_or_else(Ended::unknown))
     }
 }
 
@@ -182,15 +153,13 @@ impl fmt::Debug for Wire {
     }
 }
 
-/// Whether the call has to be repeated when the network allows.
-pub(super) fn is_again(error: &ssh2::Error) -> bool {
-    error.code() == ErrorCode::Session(EAGAIN)
-}
-
-/// A duration as poll(2) takes it.
-pub(super) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
+/// What drives one link: everything on the thread that waits.
+pub(super) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|cause| {
+            Error::transient(Reason::LocalIo, "can't set up an event loop").because(cause)
+        })
 }

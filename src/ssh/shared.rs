@@ -1,17 +1,17 @@
 //! What a link's handle and its pump thread share: the way to close everything at once.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::Shutdown;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::session::Transport;
-use crate::error::{Error, Reason, Result};
+use super::transport::Transport;
+use crate::error::Error;
 
 /// What a host's command printed and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,18 @@ pub(super) enum OpenError {
     Lost,
 }
 
+impl OpenError {
+    /// For an error's cause.
+    pub(super) fn words(&self) -> String {
+        match self {
+            OpenError::Refused(words) => words.clone(),
+            OpenError::Local(cause) => cause.to_string(),
+            OpenError::Expired => "no answer in time".into(),
+            OpenError::Lost => "the connection was lost".into(),
+        }
+    }
+}
+
 /// Where a reply goes.
 pub(super) type Reply<T> = std::sync::mpsc::Sender<std::result::Result<T, OpenError>>;
 
@@ -55,81 +67,74 @@ pub(super) enum Command {
     },
 }
 
+/// A command, and when whoever asked stops waiting.
+pub(super) type Asked = (Command, Instant);
+
 /// The part of a link that any thread may use.
 pub(super) struct Shared {
-    wake: OwnedFd,
     closed: AtomicBool,
-    commands: Mutex<VecDeque<(Command, Instant)>>,
-    locals: Mutex<HashMap<u64, Arc<UnixStream>>>,
+    wake: Notify,
+    commands: UnboundedSender<Asked>,
+    locals: Mutex<HashMap<u64, OwnedFd>>,
+    next_local: AtomicU64,
     transport: Option<Transport>,
     last_error: Mutex<Option<Error>>,
 }
 
 impl Shared {
-    pub(super) fn new(transport: Option<Transport>) -> Result<Self> {
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|cause| {
-            Error::transient(Reason::LocalIo, "can't make an event descriptor").because(cause)
-        })?;
-        Ok(Shared {
-            wake,
+    /// With it comes what the pump is asked to do.
+    pub(super) fn new(transport: Option<Transport>) -> (Arc<Self>, UnboundedReceiver<Asked>) {
+        let (commands, asked) = unbounded_channel();
+        let shared = Shared {
             closed: AtomicBool::new(false),
-            commands: Mutex::default(),
+            wake: Notify::new(),
+            commands,
             locals: Mutex::default(),
+            next_local: AtomicU64::new(0),
             transport,
             last_error: Mutex::default(),
-        })
-    }
-
-    /// Readable when the pump should look at [`Self::take_commands`] and [`Self::is_closed`].
-    pub(super) fn wake_fd(&self) -> &OwnedFd {
-        &self.wake
+        };
+        (Arc::new(shared), asked)
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
+    /// Waits until the link is closed.
+    pub(super) async fn closed(&self) {
+        while !self.is_closed() {
+            // A notification that came before the wait is kept for it.
+            self.wake.notified().await;
+        }
+    }
+
     /// Closes the local streams, then the connection: releases every blocked caller at once.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for (_, local) in locked(&self.locals).drain() {
-            // It fails only where the peer was faster.
-            let _ = local.shutdown(Shutdown::Both);
+            shut(&local);
         }
         if let Some(transport) = &self.transport {
             transport.shutdown();
         }
-        self.wake();
+        self.wake.notify_one();
     }
 
-    fn wake(&self) {
-        // The counter is full only when the pump has been told often enough.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    /// Makes the wake descriptor quiet again.
-    pub(super) fn clear_wake(&self) {
-        // Nothing to read means nothing to clear.
-        let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
-    }
-
-    /// Registers a local stream for [`Self::close`].
-    pub(super) fn add_local(&self, id: u64, local: &Arc<UnixStream>) {
+    /// Registers a local stream for [`Self::close`], until [`Self::remove_local`] of the number given back.
+    pub(super) fn add_local(&self, local: OwnedFd) -> u64 {
+        let id = self.next_local.fetch_add(1, Ordering::Relaxed);
         let mut locals = locked(&self.locals);
         if self.is_closed() {
-            // It fails only where the peer was faster.
-            let _ = local.shutdown(Shutdown::Both);
+            shut(&local);
         } else {
-            locals.insert(id, Arc::clone(local));
+            locals.insert(id, local);
         }
+        id
     }
 
     pub(super) fn remove_local(&self, id: u64) {
         locked(&self.locals).remove(&id);
-    }
-
-    pub(super) fn take_commands(&self) -> VecDeque<(Command, Instant)> {
-        std::mem::take(&mut locked(&self.commands))
     }
 
     /// Has the pump do something and waits for its answer, at most that long.
@@ -139,22 +144,13 @@ impl Shared {
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> std::result::Result<T, OpenError> {
         let (reply, answer) = std::sync::mpsc::channel();
-        {
-            let mut commands = locked(&self.commands);
-            if self.is_closed() {
-                return Err(OpenError::Lost);
-            }
-            commands.push_back((command(reply), Instant::now() + limit));
+        if self.is_closed() {
+            return Err(OpenError::Lost);
         }
-        self.wake();
+        let asked = (command(reply), Instant::now() + limit);
+        self.commands.send(asked).map_err(|_| OpenError::Lost)?;
         // The pump keeps the limit, and drops the sender when it ends.
         answer.recv().unwrap_or(Err(OpenError::Lost))
-    }
-
-    /// The pump has ended: nothing more is accepted, and who still waits is released.
-    pub(super) fn finish(&self) {
-        self.close();
-        locked(&self.commands).clear();
     }
 
     pub(super) fn set_error(&self, error: Error) {
@@ -164,6 +160,11 @@ impl Shared {
     pub(super) fn last_error(&self) -> Option<Error> {
         locked(&self.last_error).clone()
     }
+}
+
+fn shut(local: &OwnedFd) {
+    // It fails only where the peer was faster.
+    let _ = rustix::net::shutdown(local, rustix::net::Shutdown::Both);
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::session::{Deadline, timespec};
+use super::session::Deadline;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
 
@@ -166,6 +166,14 @@ impl Race {
             }
         }
         None
+    }
+}
+
+/// A duration as poll(2) takes it.
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }
 
