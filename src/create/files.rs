@@ -59,7 +59,7 @@ pub(super) fn make_seed(
         }
     }
     undo.made(Made::Volume(volume.clone()));
-    let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0)?;
+    let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0, 0)?;
     upload.send(&image)?;
     upload.finish()?;
     let path = hypervisor.volume_path(host.pool(), &volume)?;

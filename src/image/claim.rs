@@ -239,7 +239,7 @@ fn write_claim(
 ) -> Result<()> {
     let text = format!("{word} {counter}\n");
     let content = format!("{text:<SIZE$}");
-    let mut upload = hypervisor.upload_volume(pool, volume, 0)?;
+    let mut upload = hypervisor.upload_volume(pool, volume, 0, 0)?;
     upload.send(content.as_bytes())?;
     upload.finish()
 }

@@ -5,6 +5,7 @@ mod decompress;
 pub mod digest;
 pub mod head;
 pub mod identity;
+mod lanes;
 pub mod names;
 pub mod policy;
 pub mod pull;

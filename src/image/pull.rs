@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::ScopedJoinHandle;
 
 use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::head;
@@ -20,6 +21,7 @@ use crate::cancel::Cancel;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::libvirt::Hypervisor;
 use crate::parallel;
 use crate::undo::Undo;
 use crate::units;
@@ -209,6 +211,9 @@ struct Run<'a> {
 /// A host that is to be fed: its place among the hosts, and its claim.
 type Claimant<'a> = (usize, &'a HostSession, Claim);
 
+/// The same, with its upload's connection.
+type Connected<'a> = (usize, &'a HostSession, Claim, Result<Arc<dyn Hypervisor>>);
+
 impl Run<'_> {
     fn finish(
         &self,
@@ -288,14 +293,30 @@ impl Run<'_> {
         if claimants.is_empty() {
             return Vec::new();
         }
-        match self.begin(download) {
+        // Each host's upload gets its connection while the download begins.
+        let (begun, claimants) = std::thread::scope(|scope| {
+            let dials: Vec<_> = claimants
+                .into_iter()
+                .map(|(index, host, claim)| {
+                    let dial = scope.spawn(|| host.connect_apart());
+                    (index, host, claim, dial)
+                })
+                .collect();
+            let begun = self.begin(download);
+            let join = |(index, host, claim, dial): (_, _, _, ScopedJoinHandle<'_, _>)| {
+                let connection = dial.join().unwrap_or_else(|_| Err(panicked()));
+                (index, host, claim, connection)
+            };
+            (begun, dials.into_iter().map(join).collect::<Vec<_>>())
+        });
+        match begun {
             Ok((incoming, stream, validators)) => {
                 self.distribute(claimants, &incoming, stream, &validators)
             }
             // Nothing but the claims was made so far.
             Err(error) => {
                 let threads = claimants.len();
-                parallel::map(claimants, threads, |(index, host, claim)| {
+                parallel::map(claimants, threads, |(index, host, claim, _)| {
                     (index, Err(give_up(host, claim, error.clone())))
                 })
             }
@@ -350,7 +371,7 @@ impl Run<'_> {
 
     fn distribute(
         &self,
-        claimants: Vec<Claimant<'_>>,
+        claimants: Vec<Connected<'_>>,
         incoming: &Incoming,
         stream: Stream,
         validators: &Validators,
@@ -358,7 +379,7 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let mut feeds = Vec::new();
             let mut stores = Vec::new();
-            for (index, host, claim) in claimants {
+            for (index, host, claim, connection) in claimants {
                 let (feed, fed) = sync_channel(HOST_AHEAD);
                 feeds.push(Some(feed));
                 let job = scope.spawn(move || {
@@ -366,7 +387,7 @@ impl Run<'_> {
                     self.observer
                         .event(PullEvent::Started(name, incoming.length));
                     let sent = |bytes| self.observer.event(PullEvent::Sent(name, bytes));
-                    let stored = store(host, claim, incoming, &fed, &sent);
+                    let stored = store(host, claim, connection, incoming, &fed, &sent);
                     self.observer.event(PullEvent::Ended(name));
                     stored
                 });

@@ -6,6 +6,7 @@ use std::sync::mpsc::Receiver;
 use super::claim::Claim;
 use super::digest::Digests;
 use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume};
+use super::lanes::{Next, Target, upload};
 use super::ready::{BaseImage, find_ready};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
@@ -131,17 +132,20 @@ pub fn ensure_room(host: &HostSession, pool: &PoolInfo, needed: u64) -> Result<(
 
 /// Stores one image on one host from `feed`. When it fails, what was made is taken back.
 ///
+/// `connection` is the upload's own: a cancelled query can't cut the upload off, and it can't delay queries.
 /// `feed` ending without [`Feed::Verified`] means that the download failed, whose error is the caller's.
 pub(super) fn store(
     host: &HostSession,
     claim: Claim,
+    connection: Result<Arc<dyn Hypervisor>>,
     incoming: &Incoming,
     feed: &Receiver<Feed>,
-    sent: &dyn Fn(u64),
+    sent: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<BaseImage>> {
     let mut undo = Undo::new();
     undo.made(claim.made());
-    match fill(host, &claim, incoming, feed, sent, &mut undo) {
+    let filled = connection.and_then(|up| fill(host, &up, &claim, incoming, feed, sent, &mut undo));
+    match filled {
         Ok(Some(base)) => {
             // The image is ready, whatever becomes of the claim: the next pull sees the marker first.
             if let Err(error) = claim.release() {
@@ -164,15 +168,14 @@ pub(super) fn store(
 
 fn fill(
     host: &HostSession,
+    hypervisor: &Arc<dyn Hypervisor>,
     claim: &Claim,
     incoming: &Incoming,
     feed: &Receiver<Feed>,
-    sent: &dyn Fn(u64),
+    sent: &(dyn Fn(u64) + Sync),
     undo: &mut Undo,
 ) -> Result<Option<BaseImage>> {
-    // A connection of its own: a cancelled query can't cut the upload off, and it can't delay queries.
-    let hypervisor = host.connect_apart()?;
-    let pool = usable_pool(host, &*hypervisor)?;
+    let pool = usable_pool(host, &**hypervisor)?;
     ensure_room(
         host,
         &pool,
@@ -182,7 +185,7 @@ fn fill(
             .saturating_add(incoming.extra_room),
     )?;
     let base = incoming.identity.base_volume();
-    remove_unfinished(host, &*hypervisor, &base)?;
+    remove_unfinished(host, &**hypervisor, &base)?;
     // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
     // here, and nothing trails the image. Without a known length the file grows as it is written.
     let xml = VolumeSpec::File {
@@ -190,30 +193,39 @@ fn fill(
         size: incoming.length.unwrap_or(0),
     }
     .to_xml()?;
-    create(host, &*hypervisor, &base, &xml, undo)?;
+    create(host, &**hypervisor, &base, &xml, undo)?;
     let room = pool
         .available
         .saturating_sub(POOL_RESERVE + incoming.extra_room);
-    let mut upload = hypervisor.upload_volume(host.pool(), &base, 0)?;
-    let mut total = 0_u64;
-    let published = loop {
-        match feed.recv() {
-            Ok(Feed::Block(block)) => {
-                total += block.len() as u64;
-                if total > room {
-                    return Err(outgrown(host, room));
-                }
-                upload.send(&block)?;
-                sent(block.len() as u64);
-            }
-            Ok(Feed::Verified(published)) => break published,
-            Err(_) => return Ok(None),
-        }
+    let target = Target {
+        hypervisor,
+        pool: host.pool(),
+        volume: &base,
+        length: incoming.length,
     };
-    upload.finish()?;
+    let mut total = 0_u64;
+    let mut published = None;
+    let mut next = || match feed.recv() {
+        Ok(Feed::Block(block)) => {
+            total += block.len() as u64;
+            if total > room {
+                return Err(outgrown(host, room));
+            }
+            Ok(Next::Block(block))
+        }
+        Ok(Feed::Verified(details)) => {
+            published = Some(details);
+            Ok(Next::End)
+        }
+        Err(_) => Ok(Next::Abort),
+    };
+    let complete = upload(&target, &mut next, sent)?;
+    let Some(published) = published.filter(|_| complete) else {
+        return Ok(None);
+    };
     claim.verify()?;
-    publish(host, &*hypervisor, incoming, &published, undo)?;
-    find_ready(&*hypervisor, host.pool(), &incoming.identity)?
+    publish(host, &**hypervisor, incoming, &published, undo)?;
+    find_ready(&**hypervisor, host.pool(), &incoming.identity)?
         .map(Some)
         .ok_or_else(|| {
             Error::transient(
@@ -318,7 +330,7 @@ fn publish(
     // One left without its base is no image's.
     hypervisor.delete_volume(host.pool(), &name)?;
     create(host, hypervisor, &name, &xml, undo)?;
-    let mut upload = hypervisor.upload_volume(host.pool(), &name, 0)?;
+    let mut upload = hypervisor.upload_volume(host.pool(), &name, 0, 0)?;
     upload.send(text.as_bytes())?;
     upload.finish()
 }

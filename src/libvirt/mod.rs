@@ -12,6 +12,7 @@ mod raw;
 mod real;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
@@ -216,6 +217,10 @@ impl<T: HostCalls + DomainCalls + StorageCalls> Hypervisor for T {}
 pub trait HostCalls: Send + Sync {
     /// Whether the connection still stands (`virConnectIsAlive`).
     fn is_alive(&self) -> bool;
+    /// Another connection to the same daemon through the same SSH connection, which ends with this one.
+    fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>>;
+    /// How long the fastest call took so far: at least a round trip to the host.
+    fn round_trip(&self) -> Duration;
     /// The daemon's and QEMU's version.
     fn versions(&self) -> Result<Versions>;
     /// The host's name (`virConnectGetHostname`). Takes 10 s where the host can't resolve its own name.
@@ -281,12 +286,13 @@ pub trait StorageCalls: Send + Sync {
     fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<bool>;
     /// A volume's path on the host (`virStorageVolGetPath`).
     fn volume_path(&self, pool: &str, name: &str) -> Result<String>;
-    /// Opens a volume for writing from `offset` on.
+    /// Opens `length` bytes of a volume for writing, from `offset` on; 0 is all there is (`virStorageVolUpload`).
     fn upload_volume(
         &self,
         pool: &str,
         name: &str,
         offset: u64,
+        length: u64,
     ) -> Result<Box<dyn VolumeUpload + '_>>;
     /// Reads at most `limit` bytes from a volume's start; `None` where it isn't there.
     fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>>;

@@ -1,15 +1,29 @@
 //! The calls about the host itself.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use virt::sys;
 
 use super::super::error::{NO_INTERFACE, NO_NETWORK};
-use super::super::{HostCalls, Versions};
+use super::super::{HostCalls, Hypervisor, Versions};
 use super::{About, Connection};
 use crate::error::Result;
 
 impl HostCalls for Connection {
     fn is_alive(&self) -> bool {
         self.connection_stands()
+    }
+
+    fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>> {
+        let link = Arc::clone(&self.link);
+        Self::open_through(&self.host, link, &self.cancel, self.limits, false)
+            .map(|connection| Arc::new(connection) as Arc<dyn Hypervisor>)
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.fastest.load(Ordering::Relaxed))
     }
 
     fn versions(&self) -> Result<Versions> {

@@ -6,6 +6,7 @@ mod storage;
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,10 @@ pub struct Connection {
     link: Arc<Link>,
     host: String,
     limits: Limits,
+    /// Whether the link ends with this connection: others may go through it.
+    owns_link: bool,
+    /// The fastest call so far, in nanoseconds.
+    fastest: AtomicU64,
 }
 
 /// A failed call, before it is known whether the caller minds.
@@ -91,6 +96,16 @@ impl Connection {
     /// Errors: [`Reason::PermissionDenied`], [`Reason::LibvirtUnavailable`], [`Reason::TimedOut`], or what the
     /// link remembers of its own failure.
     pub fn open(host: &str, link: Arc<Link>, cancel: &Cancel, limits: Limits) -> Result<Self> {
+        Self::open_through(host, link, cancel, limits, true)
+    }
+
+    fn open_through(
+        host: &str,
+        link: Arc<Link>,
+        cancel: &Cancel,
+        limits: Limits,
+        owns_link: bool,
+    ) -> Result<Self> {
         let downloads = Downloads::default();
         let watchdog = Watchdog::start(downloads.closer(link.closer()));
         let guard = cancel.on_cancel(Box::new(downloads.closer(link.closer())));
@@ -110,6 +125,8 @@ impl Connection {
             link,
             host: host.to_owned(),
             limits,
+            owns_link,
+            fastest: AtomicU64::new(u64::MAX),
         };
         let opened = connection
             .attempt("virConnectOpen", &"", limits.rpc, || {
@@ -164,7 +181,10 @@ impl Connection {
         let result = call().map_err(|error| numbers(&error));
         let timed_out = armed.expired().then_some(limit);
         drop(armed);
-        let duration = started.elapsed().as_secs_f64();
+        let duration = started.elapsed();
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.fastest.fetch_min(nanos, Ordering::Relaxed);
+        let duration = duration.as_secs_f64();
         match result {
             Ok(value) => {
                 log::info!(
@@ -286,7 +306,7 @@ impl Connection {
 impl Drop for Connection {
     /// Says good-bye to the daemon if that works at once; never hangs.
     fn drop(&mut self) {
-        if !self.connection_stands() {
+        if self.owns_link && !self.connection_stands() {
             self.link.close();
         }
         lock(&self.domains).clear();
@@ -295,7 +315,9 @@ impl Drop for Connection {
         let armed = self.watchdog.arm(CLOSE_LIMIT);
         drop(self.connect.take());
         drop(armed);
-        self.link.close();
+        if self.owns_link {
+            self.link.close();
+        }
     }
 }
 

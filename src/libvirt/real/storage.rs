@@ -16,6 +16,10 @@ use crate::error::{Error, Reason, Result};
 const BUSY_RETRIES: u32 = 6;
 const BUSY_WAIT: Duration = Duration::from_millis(250);
 
+/// The same for a volume that is "still in use": another lane's stream on it is just being finished.
+const IN_USE_RETRIES: u32 = 12;
+const IN_USE_WAIT: Duration = Duration::from_millis(20);
+
 impl Connection {
     fn pool(&self, name: &str) -> Result<Option<StoragePool>> {
         if let Some(pool) = lock(&self.pools).get(name) {
@@ -197,25 +201,24 @@ impl StorageCalls for Connection {
         pool: &str,
         name: &str,
         offset: u64,
+        length: u64,
     ) -> Result<Box<dyn VolumeUpload + '_>> {
         let volume = self.existing_volume(pool, name)?;
         let about = AboutVolume(pool, name);
-        // "volume is still in use" while an earlier stream on it is finishing: the same wait helps.
         let open = || {
             let stream = Stream::new(self.connect(), 0)?;
-            volume.upload(&stream, offset, 0, 0)?;
+            volume.upload(&stream, offset, length, 0)?;
             Ok(stream)
         };
         let mut attempts = 0;
         let stream = loop {
             attempts += 1;
-            match self.attempt("virStorageVolUpload", &about, self.limits.rpc, open) {
+            let opened = self
+                .retry_busy(|| self.attempt("virStorageVolUpload", &about, self.limits.rpc, open));
+            match opened {
                 Ok(stream) => break stream,
-                Err(failure)
-                    if attempts < BUSY_RETRIES
-                        && (failure.is(OPERATION_INVALID) || failure.raw.is_pool_busy()) =>
-                {
-                    std::thread::sleep(BUSY_WAIT);
+                Err(failure) if attempts < IN_USE_RETRIES && failure.is(OPERATION_INVALID) => {
+                    std::thread::sleep(IN_USE_WAIT * attempts);
                 }
                 Err(failure) => return Err(self.error(&failure)),
             }
