@@ -8,6 +8,7 @@ mod connection;
 mod crash;
 mod credentials;
 mod deletion;
+mod distance;
 mod gc;
 mod guest;
 mod instances;
