@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::delete::SEED_HEAD;
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::facts;
 use crate::host::HostSession;
 use crate::image::claim;
@@ -20,7 +20,7 @@ use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeInfo;
 
 /// Streams of one connection under way at once.
-const READS_AT_ONCE: usize = 8;
+const READS_AT_ONCE: usize = 16;
 /// A seed without a mark is read to its end to see whether there is anything in it; larger ones aren't, and count as
 /// somebody's. Bytes.
 const EMPTY_LIMIT: u64 = 4 << 20;
@@ -101,11 +101,18 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
     let hypervisor = host.connect()?;
     let hypervisor = &*hypervisor;
     let pool = crate::image::store::usable_pool(host, hypervisor)?;
-    let files = if fresh {
-        Files::read_fresh(host.name(), hypervisor, host.pool())?
-    } else {
-        Files::read(host.name(), hypervisor, host.pool())?
-    };
+    let clock_offset = facts::clock_offset(hypervisor)?;
+    let (files, shared) = std::thread::scope(|scope| {
+        // Questions to the host's shell take several round trips, which needn't be waited for.
+        let shared = scope.spawn(|| sharing(hypervisor, &pool));
+        let files = if fresh {
+            Files::read_fresh(host.name(), hypervisor, host.pool())
+        } else {
+            Files::read(host.name(), hypervisor, host.pool())
+        };
+        (files, shared.join().unwrap_or(Ok(Sharing::Perhaps)))
+    });
+    let files = files?;
     let seeds = read_seeds(hypervisor, &files)?;
     let (markers, claims) = read_records(hypervisor, &files)?;
     Ok(HostView {
@@ -113,8 +120,8 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
         seeds,
         markers,
         claims,
-        clock_offset: facts::clock_offset(hypervisor)?,
-        shared: sharing(hypervisor, &pool)?,
+        clock_offset,
+        shared: shared?,
         files,
     })
 }
@@ -124,6 +131,7 @@ fn read_seeds(hypervisor: &dyn Hypervisor, files: &Files) -> Result<BTreeMap<Str
     let candidates: Vec<(&VolumeInfo, InstanceName)> = files
         .volumes
         .iter()
+        .filter(|volume| volume.is_file)
         .filter_map(|volume| Some((volume, instance_of_seed(&volume.name)?)))
         .filter(|(_, name)| files.domain(name.as_str()).is_none())
         .collect();
@@ -140,9 +148,11 @@ pub(super) fn read_seed(
     pool: &str,
     volume: &VolumeInfo,
 ) -> Result<Option<SeedView>> {
-    let download = |limit| hypervisor.download_volume(pool, &volume.name, limit);
-    let Some(head) = download(SEED_HEAD)? else {
-        return Ok(None);
+    let download = |limit| read_start(hypervisor, pool, &volume.name, limit);
+    let head = match download(SEED_HEAD)? {
+        Start::Bytes(head) => head,
+        Start::Gone => return Ok(None),
+        Start::Unreadable => return Ok(Some(SeedView::Other)),
     };
     if let Some(mark) = seed::read_mark(&head) {
         let owner = mark.owner.as_deref().and_then(Owner::parse);
@@ -155,26 +165,65 @@ pub(super) fn read_seed(
         return Ok(Some(SeedView::Other));
     }
     let limit = usize::try_from(EMPTY_LIMIT).unwrap_or(usize::MAX);
-    Ok(download(limit)?.map(|all| {
-        if zeros(&all) {
-            SeedView::Empty
-        } else {
-            SeedView::Other
-        }
-    }))
+    Ok(match download(limit)? {
+        Start::Bytes(all) if zeros(&all) => Some(SeedView::Empty),
+        Start::Gone => None,
+        _ => Some(SeedView::Other),
+    })
 }
+
+/// A volume's first bytes.
+enum Start {
+    Bytes(Vec<u8>),
+    /// It vanished since it was listed.
+    Gone,
+    /// libvirt can't read it (a symbolic link to nowhere, say), and hence nobody knows whose it is. That is a doubt
+    /// about this one thing, and nothing is wrong with the view of the host.
+    Unreadable,
+}
+
+fn read_start(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    volume: &str,
+    limit: usize,
+) -> Result<Start> {
+    match hypervisor.download_volume(pool, volume, limit) {
+        Ok(Some(bytes)) => Ok(Start::Bytes(bytes)),
+        Ok(None) => Ok(Start::Gone),
+        Err(error)
+            if matches!(
+                error.reason(),
+                Reason::LibvirtError | Reason::PermissionDenied
+            ) =>
+        {
+            log::info!("volume {volume} of pool {pool} can't be read: {error}");
+            Ok(Start::Unreadable)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Stands for the content of a record that can't be read: neither a marker nor a claim of ours, nor an empty one.
+const UNREADABLE: &[u8] = b"?";
 
 /// Markers and claims, each by its base volume.
 type Records = (BTreeMap<String, MarkerView>, BTreeMap<String, ClaimView>);
 
 fn read_records(hypervisor: &dyn Hypervisor, files: &Files) -> Result<Records> {
-    let names = files.volumes.iter().map(|volume| volume.name.clone());
-    let wanted: Vec<String> = names
+    let of_files = files.volumes.iter().filter(|volume| volume.is_file);
+    let wanted: Vec<String> = of_files
+        .map(|volume| volume.name.clone())
         .filter(|name| base_of_marker(name).is_some() || base_of_claim(name).is_some())
         .collect();
     let read = parallel::map(wanted, READS_AT_ONCE, |name| {
-        let content = hypervisor.download_volume(&files.pool, &name, MARKER_LIMIT)?;
-        Ok(content.map(|content| (name, content)))
+        Ok(
+            match read_start(hypervisor, &files.pool, &name, MARKER_LIMIT)? {
+                Start::Bytes(content) => Some((name, content)),
+                Start::Gone => None,
+                Start::Unreadable => Some((name, UNREADABLE.to_vec())),
+            },
+        )
     });
     let (mut markers, mut claims) = (BTreeMap::new(), BTreeMap::new());
     for record in read.into_iter().filter_map(Result::transpose) {
@@ -270,6 +319,7 @@ mod tests {
         assert_eq!(view_marker(b""), MarkerView::Unwritten);
         assert_eq!(view_marker(&[0; 90]), MarkerView::Unwritten);
         assert_eq!(view_marker(b"hello"), MarkerView::Other);
+        assert_eq!(view_marker(UNREADABLE), MarkerView::Other);
         let mine = format!("{} 3\n", Owner::this_process().to_word());
         let claim = |bytes: &[u8]| view_claim(bytes.to_vec()).owner;
         assert_eq!(claim(mine.as_bytes()), ClaimOwner::Process(Liveness::Alive));
@@ -279,5 +329,6 @@ mod tests {
         );
         assert_eq!(claim(&[0; 512]), ClaimOwner::Unwritten);
         assert_eq!(claim(b"notes"), ClaimOwner::Other);
+        assert_eq!(claim(UNREADABLE), ClaimOwner::Other);
     }
 }

@@ -14,6 +14,7 @@ pub(crate) fn volume(name: &str) -> VolumeInfo {
         name: name.to_owned(),
         key: path.clone(),
         path,
+        is_file: true,
         format: Some("raw".to_owned()),
         capacity: 65536,
         allocation: 65536,

@@ -93,6 +93,8 @@ pub struct VolumeInfo {
     pub key: String,
     /// Its path on the host.
     pub path: String,
+    /// Whether it is a file: libvirt lists directories as volumes, too (`virStorageVolType`).
+    pub is_file: bool,
     /// Its format as libvirt probed it, such as `qcow2`.
     pub format: Option<String>,
     /// The disk's size in bytes, for qcow2 the virtual one.
@@ -144,6 +146,7 @@ impl VolumeInfo {
                 .at(&["target", "path"])
                 .map(Element::content)
                 .ok_or_else(|| unreadable(&what, "it has no path"))?,
+            is_file: root.attribute("type").is_none_or(|kind| kind == "file"),
             format: format(&["target", "format"]),
             capacity: size("capacity")?,
             allocation: size("allocation")?,
@@ -253,6 +256,12 @@ mod tests {
             (raw.format.as_deref(), raw.capacity),
             (Some("raw"), 262_144)
         );
+        assert!(raw.is_file);
+        let directory = RAW.replace("type='file'", "type='dir'");
+        assert!(!VolumeInfo::parse(&directory).unwrap().is_file);
+        // As libvirt wrote it before 1.2.
+        let untold = RAW.replace(" type='file'", "");
+        assert!(VolumeInfo::parse(&untold).unwrap().is_file);
     }
 
     #[test]

@@ -107,7 +107,8 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
             volume,
         })
     };
-    view.files.volumes.iter().filter_map(base).collect()
+    let files = view.files.volumes.iter().filter(|volume| volume.is_file);
+    files.filter_map(base).collect()
 }
 
 /// A name of ours, unless the configuration has a key that makes the operator's own cache look like that.
@@ -132,7 +133,8 @@ pub(super) fn decide(judge: &Judge<'_>) -> Vec<Decision> {
     let view = judge.view;
     let newest = newest(view);
     let mut names: Vec<BaseName> = Vec::new();
-    let volumes = view.files.volumes.iter().map(|volume| &volume.name);
+    let files = view.files.volumes.iter().filter(|volume| volume.is_file);
+    let volumes = files.map(|volume| &volume.name);
     let records = view.markers.keys().chain(view.claims.keys());
     for volume in volumes.chain(records) {
         if let Some(name) = our_name(volume, judge.rules.images) {

@@ -199,6 +199,11 @@ fn look_alikes_and_the_operators_cache_stay() {
     let volumes = names.map(|name| written(volume(name), ago(HOURS))).to_vec();
     let decided = plan(&[view(Vec::new(), volumes)], &rules(None, &[]), now());
     assert_eq!(words(&decided), NOTHING, "{}", reason(&decided));
+    // A directory of such a name.
+    let mut directory = unfinished();
+    directory.files.volumes[0].is_file = false;
+    let decided = plan(&[directory], &rules(None, &[]), now());
+    assert_eq!(words(&decided), NOTHING, "{}", reason(&decided));
     // The operator's cache of an image whose key ends like our ids.
     let key = "a-0123456789abcdef";
     let decided = plan(&[unfinished()], &rules(None, &[image(key, None)]), now());
