@@ -75,13 +75,13 @@ pub fn list(
 ) -> Found {
     gather(hosts, |host| {
         let hypervisor = host.connect()?;
-        let mut instances = Vec::new();
-        for domain in hypervisor.list_domains()? {
-            let instance = Instance::from_domain(host.name(), domain)?;
-            if managers.include(&instance) && wanted(&instance) {
-                instances.push(instance);
-            }
-        }
+        let domains = hypervisor.list_domains()?;
+        let mut instances = parallel::map(domains, parallel::processors(), |domain| {
+            Instance::from_domain(host.name(), domain)
+        })
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+        instances.retain(|instance| managers.include(instance) && wanted(instance));
         Ok(parallel::map(instances, ADDRESSES_AT_ONCE, |instance| {
             with_addresses(&*hypervisor, instance)
         }))

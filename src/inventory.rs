@@ -4,14 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::error::{Reason, Result};
 use crate::instance::Instance;
-use crate::libvirt::{self, Hypervisor};
+use crate::libvirt::{self, CALLS_AT_ONCE, Hypervisor};
 use crate::parallel;
 use crate::xml::domain_info::{DiskInfo, DiskSource};
 use crate::xml::volume::VolumeInfo;
-
-/// Calls of one connection under way at once, for look-ups of many objects; over distance more in the pipe is what
-/// counts.
-const CALLS_AT_ONCE: usize = 32;
 
 /// A volume's path on the host, if the volume is there.
 pub fn find_volume_path(
@@ -114,9 +110,12 @@ impl Files {
             }
         }
         // Domains last: one that takes a volume meanwhile is seen.
-        for listed in hypervisor.list_domains()? {
-            files.domains.push(DomainFiles::new(host, listed)?);
-        }
+        let listed = hypervisor.list_domains()?;
+        files.domains = parallel::map(listed, parallel::processors(), |listed| {
+            DomainFiles::new(host, listed)
+        })
+        .into_iter()
+        .collect::<Result<_>>()?;
         Ok(files)
     }
 

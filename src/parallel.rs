@@ -4,7 +4,14 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How many threads are worth it for what only computes.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Applies `work` to every item, at most `threads` at a time; results are in the items' order.
+///
+/// The calling thread works, too: where the system gives no more threads (a limit on tasks, say), it goes on with fewer.
 pub fn map<T: Send, R: Send>(
     items: Vec<T>,
     threads: usize,
@@ -18,20 +25,25 @@ pub fn map<T: Send, R: Send>(
     let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|i| Mutex::new(Some(i))).collect();
     let results: Vec<Mutex<Option<R>>> = (0..count).map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(slot) = items.get(index) else { break };
-                    let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    let result = item.map(&work);
-                    *results[index]
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = result;
-                }
-            });
+    let take_turns = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(slot) = items.get(index) else { break };
+            let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let result = item.map(&work);
+            *results[index]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = result;
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, take_turns);
+            if spawned.is_err() {
+                break;
+            }
+        }
+        take_turns();
     });
     results
         .into_iter()

@@ -19,6 +19,11 @@ use crate::error::Result;
 
 pub use real::{Connection, Limits, silence_library};
 
+/// Calls of one connection that are under way at once, for look-ups of many objects. libvirtd serves five at a time by
+/// default, but over distance more in the pipe is what counts. Measured with 1,000 domains and 3,000 volumes at 30 ms:
+/// gc took 6.9 s with 32, 4.5 s with 64, 3.7 s with 128; on a LAN there is no difference.
+pub const CALLS_AT_ONCE: usize = 64;
+
 /// A domain as this run knows it: the UUID makes sure that later calls mean the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DomainRef {
