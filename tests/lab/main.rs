@@ -10,6 +10,7 @@ mod credentials;
 mod deletion;
 mod distance;
 mod gc;
+mod generations;
 mod guest;
 mod instances;
 mod lacking;

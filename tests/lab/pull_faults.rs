@@ -121,7 +121,7 @@ fn servers_that_refuse_or_fail_are_told_apart() {
 }
 
 /// A pool of the test's own on nas1, not started, on a file system of this size.
-fn small_pool<'a>(lab: &'a Lab, size: &str) -> Cleanup<'a> {
+pub(crate) fn small_pool<'a>(lab: &'a Lab, size: &str) -> Cleanup<'a> {
     let dir = "/var/lib/libvirt/lt-pool";
     let undo = "virsh -q pool-destroy lt-pool; virsh -q pool-undefine lt-pool; umount /var/lib/libvirt/lt-pool";
     lab.change(
@@ -134,7 +134,7 @@ fn small_pool<'a>(lab: &'a Lab, size: &str) -> Cleanup<'a> {
     )
 }
 
-fn in_pool(kvm: &mut Value, pool: &str) {
+pub(crate) fn in_pool(kvm: &mut Value, pool: &str) {
     kvm["hosts"][0]["pool"] = json!(pool);
 }
 

@@ -1,0 +1,276 @@
+//! An image's life on a host: a new generation beside the old, the operator's own cache, and what is too much for a pool.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::lab;
+use crate::pull::{add_image, assert_absent, assert_ready, with_image};
+use crate::pull_faults::{in_pool, small_pool};
+use crate::support::{Cleanup, Lab, POOL_DIR, wait_until};
+
+/// A file of the image server's that this test may change.
+struct Served<'a> {
+    path: PathBuf,
+    _removed: Cleanup<'a>,
+}
+
+impl<'a> Served<'a> {
+    fn new(lab: &'a Lab, name: &str, content: &[u8]) -> Self {
+        let path = lab.path(&format!("www/{name}"));
+        let removed = path.clone();
+        let served = Served {
+            path,
+            _removed: Cleanup::later(move || drop(std::fs::remove_file(&removed))),
+        };
+        served.replace(content);
+        served
+    }
+
+    /// In one step, as a mirror does it.
+    fn replace(&self, content: &[u8]) {
+        let beside = self.path.with_extension("new");
+        std::fs::write(&beside, content).unwrap();
+        std::fs::rename(beside, &self.path).unwrap();
+    }
+}
+
+fn tiny_bytes(lab: &Lab) -> Vec<u8> {
+    std::fs::read(lab.path("www/tiny.qcow2")).unwrap()
+}
+
+/// egressctl with an image that nothing pins.
+fn with_moving_image(lab: &Lab, key: &str, path: &str) -> Cli {
+    lab.cli_with(|kvm| {
+        add_image(lab, kvm, key, path);
+        kvm["images"][key].as_object_mut().unwrap().remove("sha256");
+    })
+}
+
+/// Pulls to the first host; the base volume, and whether it was brought.
+#[track_caller]
+fn pull(cli: &Cli, key: &str, when: &str) -> (String, bool) {
+    let args = [
+        "image", "pull", key, "--zone", "nas1", "--pull", when, "-o", "json",
+    ];
+    let item = cli.run(&args).exits(0).item();
+    let volume = item["volume"].as_str().unwrap().to_owned();
+    (volume, item["pulled"].as_bool().unwrap())
+}
+
+/// What `image list` says of a base volume of the first host.
+#[track_caller]
+fn listed(cli: &Cli, volume: &str) -> Value {
+    let run = cli
+        .run(&["image", "list", "--zone", "nas1", "-o", "json"])
+        .exits(0);
+    let items = run.items();
+    let found = items.iter().find(|item| item["volume"] == volume);
+    found
+        .unwrap_or_else(|| panic!("{volume} isn't listed\n{run}"))
+        .clone()
+}
+
+fn backing(lab: &Lab, name: &str) -> String {
+    lab.on(
+        "nas1",
+        &format!("qemu-img info -U {POOL_DIR}/{name}.qcow2 | sed -n 's/^backing file: //p'"),
+    )
+    .trim()
+    .to_owned()
+}
+
+#[test]
+fn a_moved_image_is_a_new_generation_and_instances_keep_theirs() {
+    let lab = lab!();
+    let key = "lt-moving";
+    let (_image, _old, _new) = (
+        lab.image(key),
+        lab.instance("lt-moving-old"),
+        lab.instance("lt-moving-new"),
+    );
+    let mut content = tiny_bytes(&lab);
+    let served = Served::new(&lab, "lt-moving.qcow2", &content);
+    let cli = with_moving_image(&lab, key, "/lt-moving.qcow2");
+    let create = |name: &str, when: &str| {
+        let args = [
+            "create", "--zone", "nas1", "--image", key, "--name", name, "--pull", when,
+        ];
+        cli.run(&args)
+    };
+    // What isn't there isn't used, if nobody may be asked.
+    let _ = create("lt-moving-old", "never").exits(1).says("--pull");
+    assert_absent(&lab, key);
+    let _ = create("lt-moving-old", "missing").exits(0);
+    let first = pull(&cli, key, "never").0;
+
+    content.extend([0; 65536]);
+    served.replace(&content);
+    // Only who asks the server hears of it.
+    assert_eq!(pull(&cli, key, "missing"), (first.clone(), false));
+    assert_eq!(pull(&cli, key, "never"), (first.clone(), false));
+    let (second, brought) = pull(&cli, key, "always");
+    assert!(brought && second != first, "{first} {second}");
+    let _ = create("lt-moving-new", "never").exits(0);
+    for (name, base) in [("lt-moving-old", &first), ("lt-moving-new", &second)] {
+        assert_eq!(backing(&lab, name), format!("{POOL_DIR}/{base}"), "{name}");
+        let state = lab.virsh("nas1", &["domstate", name]);
+        assert_eq!(state.trim(), "running", "{name}");
+    }
+
+    let (old, new) = (listed(&cli, &first), listed(&cli, &second));
+    assert_eq!(old["instances"], json!(["lt-moving-old"]), "{old}");
+    assert_eq!(new["instances"], json!(["lt-moving-new"]), "{new}");
+    assert_eq!(
+        (&old["wanted"], &new["wanted"]),
+        (&json!(false), &json!(true))
+    );
+    let prune = ["image", "prune", "--older-than", "0s", "--zone", "nas1"];
+    let _ = cli.run(&prune).exits(0).prints_only("");
+    let explained = cli.run(&[&prune[..], &["--explain"]].concat()).exits(0);
+    let _ = explained.prints(&format!("volume {first}: kept: used by"));
+    let _ = cli.run(&["delete", "lt-moving-old"]).exits(0);
+    let swept = cli.run(&prune).exits(0);
+    assert_eq!(swept.stdout.lines().count(), 1, "{swept}");
+    let _ = swept.prints(&first);
+    let left = [second.clone(), format!("{second}.sha256")];
+    assert_eq!(lab.volumes("nas1", "base-lt-moving-"), left);
+}
+
+#[test]
+fn the_operators_cache_is_used_where_its_digest_is_right_and_never_changed() {
+    let lab = lab!();
+    let (key, name) = ("lt-cached", "lt-cached");
+    let (_image, _instance) = (lab.image(key), lab.instance(name));
+    let _theirs = lab.change(
+        "nas1",
+        "true",
+        "rm -f /var/lib/libvirt/images/base-lt-cached.*; virsh -q pool-refresh default",
+    );
+    let theirs = format!("base-{key}.qcow2");
+    lab.virsh(
+        "nas1",
+        &["vol-create-as", "default", &theirs, "8M", "--format", "raw"],
+    );
+    let digest = lab.tiny()["sha256"].as_str().unwrap().to_owned();
+    std::fs::copy(
+        lab.path("www/tiny.qcow2"),
+        lab.path(&format!("nas1/lib/images/{theirs}")),
+    )
+    .unwrap();
+    let marker = |hex: &str| {
+        lab.on(
+            "nas1",
+            &format!(
+                "cd {POOL_DIR} && printf %s {hex} > {theirs}.sha256 && touch -d '2 days ago' {theirs}* \
+                 && virsh -q pool-refresh default"
+            ),
+        );
+    };
+    let state = || {
+        let look =
+            format!("cd {POOL_DIR} && stat -c '%n %i %s %Y %a' {theirs}* && sha256sum {theirs}*");
+        lab.on("nas1", &look)
+    };
+    let cli = with_image(&lab, key, "/tiny.qcow2?lt-cached");
+
+    marker(&digest);
+    let before = state();
+    assert_eq!(pull(&cli, key, "always"), (theirs.clone(), false));
+    assert_eq!(lab.served("/tiny.qcow2?lt-cached"), None);
+    let args = ["create", "--zone", "nas1", "--image", key, "--name", name];
+    let _ = cli.run(&args).exits(0);
+    assert_eq!(backing(&lab, name), format!("{POOL_DIR}/{theirs}"));
+    assert_eq!(listed(&cli, &theirs)["state"], "operator");
+    let _ = cli.run(&["delete", name]).exits(0);
+    for sweep in [
+        &["gc", "--images", "--min-age", "0s", "--zone", "nas1"][..],
+        &["image", "prune", "--older-than", "0s", "--zone", "nas1"],
+    ] {
+        // Also where the configuration doesn't know the image any more.
+        let _ = lab.run(sweep).exits(0).prints_only("");
+        let _ = cli.run(sweep).exits(0).prints_only("");
+    }
+    let rm = ["image", "rm", &theirs, "--zone", "nas1"];
+    let _ = cli.run(&rm).exits(1).says("left alone");
+    assert_eq!(state(), before);
+
+    // Another content: ours comes beside it.
+    marker(&"0".repeat(64));
+    let before = state();
+    let (ours, brought) = pull(&cli, key, "always");
+    assert!(brought && ours != theirs, "{ours}");
+    assert_ready(&lab, "nas1", key);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn what_unpacks_to_more_than_the_pool_holds_is_stopped_in_time() {
+    let lab = lab!();
+    let key = "lt-bomb";
+    let _image = lab.image(key);
+    // A disk of 256 MiB that is 256 KiB on the way.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut first = [0; 512];
+    first[510..].copy_from_slice(&[0x55, 0xaa]);
+    packed.write_all(&first).unwrap();
+    for _ in 0..256 {
+        packed.write_all(&vec![0; 1 << 20]).unwrap();
+    }
+    let _served = Served::new(&lab, "lt-bomb.raw.gz", &packed.finish().unwrap());
+    let _pool = small_pool(&lab, "40m");
+    lab.virsh("nas1", &["pool-start", "lt-pool"]);
+    let cli = lab.cli_with(|kvm| {
+        add_image(&lab, kvm, key, "/lt-bomb.raw.gz");
+        let image = kvm["images"][key].as_object_mut().unwrap();
+        image.remove("sha256");
+        image.insert("format".into(), json!("raw"));
+        in_pool(kvm, "lt-pool");
+    });
+    let pull = ["image", "pull", key, "--zone", "nas1", "-o", "json"];
+    let run = cli.run(&pull).exits(5).fails_with("PoolFull", "");
+    let message = run.errors()[0]["message"].to_string();
+    assert!(message.contains("larger than"), "{run}");
+    assert_eq!(
+        lab.on("nas1", "ls -A /var/lib/libvirt/lt-pool"),
+        "",
+        "{run}"
+    );
+    let pool = lab.virsh("nas1", &["pool-info", "lt-pool"]);
+    assert!(pool.contains("running"), "libvirtd lives: {pool}");
+}
+
+#[test]
+fn a_host_that_dies_in_the_middle_fails_alone() {
+    let lab = lab!();
+    let (key, path) = ("lt-dies", "/slow/3000000/tiny.qcow2?lt-dies");
+    let _image = lab.image(key);
+    let cli = with_image(&lab, key, path);
+    let pulling = cli.start(&["image", "pull", key, "-o", "json"]);
+    wait_until("both hosts are fed", Duration::from_secs(20), || {
+        let begun = |host| {
+            let first = format!("cat {POOL_DIR}/base-{key}-*.qcow2 2>/dev/null | head -c 3");
+            lab.on(host, &first) == "QFI"
+        };
+        begun("nas1") && begun("nas2")
+    });
+    // Every session of its sshd, and not the listener: the host comes back at once.
+    lab.on("nas2", "pkill -f '^sshd: virt'");
+    let run = pulling.wait().exits(4);
+    assert_eq!(run.items().len(), 1, "{run}");
+    assert_eq!(run.items()[0]["host"], "nas1", "{run}");
+    assert_eq!(run.errors()[0]["host"], "nas2", "{run}");
+    assert_ready(&lab, "nas1", key);
+    // The next pull is for the one that lacks it.
+    let again = cli.run(&["image", "pull", key, "-o", "json"]).exits(0);
+    let brought: Vec<Value> = again
+        .items()
+        .iter()
+        .map(|item| item["pulled"].clone())
+        .collect();
+    assert_eq!(brought, [json!(false), json!(true)], "{again}");
+    assert_ready(&lab, "nas2", key);
+}
