@@ -111,6 +111,11 @@ impl Running {
         );
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Kills it, if it still runs.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -1,59 +1,121 @@
 //! gc, image upkeep and extend on real hypervisors: what goes, and above all what must stay.
 
+mod beside;
 mod images;
 mod leftovers;
 
 use serde_json::Value;
 
+use crate::cli::{Checked, Cli};
 use crate::lab;
-use crate::support::{Lab, POOL_DIR};
+use crate::support::{Cleanup, Lab, POOL_DIR};
 
 /// gc on the first host, with nothing too young.
 const GC: [&str; 5] = ["gc", "--zone", "nas1", "--min-age", "0s"];
+
+/// The same for images alone.
+const PRUNE: [&str; 6] = ["image", "prune", "--zone", "nas1", "--older-than", "0s"];
 
 fn gc<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&GC[..], more].concat()
 }
 
+/// The arguments that create an instance on the first host.
+fn creating<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let args = [
+        "create", "--zone", "nas1", "--image", "tiny", "--name", name,
+    ];
+    [&args[..], more].concat()
+}
+
 /// Creates an instance on the first host.
 fn create(lab: &Lab, name: &str, more: &[&str]) {
-    let args = [
-        "create",
-        "--zone",
-        "nas1",
-        "--image",
-        "tiny",
-        "--machine-type",
-        "small",
-        "--name",
-        name,
-    ];
-    let _ = lab.run(&[&args, more].concat()).exits(0);
+    let _ = lab.run(&creating(name, more)).exits(0);
 }
 
-fn items(json: &str) -> Vec<Value> {
-    let document: Value = serde_json::from_str(json).unwrap();
-    assert_eq!(document["kind"], "SweptList");
-    document["items"].as_array().unwrap().clone()
+/// Defines a domain on the first host as others would.
+fn define(lab: &Lab, name: &str, metadata: &str, devices: &str) {
+    let xml = format!(
+        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory><metadata>{metadata}</metadata>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os><devices>{devices}</devices></domain>"
+    );
+    std::fs::write(lab.path("nas1/lib/lt-gc.xml"), xml).unwrap();
+    lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-gc.xml"]);
 }
 
-/// The item about this instance or volume.
-#[track_caller]
-fn about<'a>(items: &'a [Value], thing: &str) -> &'a Value {
-    items
-        .iter()
-        .find(|item| item["volume"] == thing || (item["volume"].is_null() && item["name"] == thing))
-        .unwrap_or_else(|| panic!("nothing about {thing} in {items:?}"))
-}
-
-/// Makes files in the host's pool, two hours old, and lets libvirt see them.
-fn files(lab: &Lab, script: &str) {
+/// Makes files in the first host's pool by a shell script, in which `old` dates them two hours back, and lets libvirt see
+/// them. What begins with `prefix` is gone at the end.
+fn files<'a>(lab: &'a Lab, prefix: &'static str, script: &str) -> Cleanup<'a> {
     lab.on(
         "nas1",
         &format!(
-            "cd {POOL_DIR} && old() {{ touch -d '2 hours ago' -- \"$@\"; }} && {script} && virsh -q pool-refresh default"
+            "cd {POOL_DIR} && old() {{ touch -h -d '2 hours ago' -- \"$@\"; }} && {script} && virsh -q pool-refresh default"
         ),
     );
+    Cleanup::later(move || {
+        let clear = format!("rm -rf {POOL_DIR}/{prefix}*; virsh -q pool-refresh default");
+        lab.on("nas1", &clear);
+    })
+}
+
+/// What a sweep of the first host did, thing by thing.
+struct Swept {
+    items: Vec<Value>,
+    left: Vec<String>,
+}
+
+impl Swept {
+    /// Runs gc with these options.
+    #[track_caller]
+    fn by(cli: &Cli, lab: &Lab, more: &[&str]) -> Self {
+        let run = cli.run(&gc(&[&["--explain", "-o", "json"], more].concat()));
+        Self::of(lab, &run.exits(0))
+    }
+
+    #[track_caller]
+    fn of(lab: &Lab, run: &Checked) -> Self {
+        assert_eq!(run.json()["kind"], "SweptList", "{run}");
+        Swept {
+            items: run.items(),
+            left: lab.volumes("nas1", ""),
+        }
+    }
+
+    /// The item about this instance or volume.
+    #[track_caller]
+    fn about(&self, thing: &str) -> &Value {
+        let is_it = |item: &&Value| {
+            item["volume"] == thing || (item["volume"].is_null() && item["name"] == thing)
+        };
+        let found = self.items.iter().find(is_it);
+        found.unwrap_or_else(|| panic!("nothing about {thing} in {:?}", self.items))
+    }
+
+    /// Fails unless these volumes, and none of those, were deleted: each looked at, and said.
+    #[track_caller]
+    fn took(&self, gone: &[&str], kept: &[&str]) {
+        for (volumes, deleted) in [(gone, true), (kept, false)] {
+            for volume in volumes {
+                let item = self.about(volume);
+                assert_eq!(item["deleted"], deleted, "{item}");
+                assert_eq!(self.has(volume), !deleted, "{volume}: {:?}", self.left);
+            }
+        }
+    }
+
+    /// Fails unless these were none of gc's business, and are still there.
+    #[track_caller]
+    fn passed_over(&self, volumes: &[&str]) {
+        for volume in volumes {
+            assert!(self.has(volume), "{volume}: {:?}", self.left);
+            let said = self.items.iter().find(|item| item["volume"] == *volume);
+            assert_eq!(said, None);
+        }
+    }
+
+    fn has(&self, volume: &str) -> bool {
+        self.left.iter().any(|left| left == volume)
+    }
 }
 
 #[test]
@@ -85,11 +147,11 @@ fn extend_moves_the_end_and_keeps_the_rest() {
     let lab = lab!();
     let _web = lab.instance("lt-gc-x");
     create(&lab, "lt-gc-x", &["--ttl", "1s", "--label", "team=search"]);
-    let run = lab
-        .run(&["extend", "lt-gc-x", "2h", "--zone", "nas1", "-o", "json"])
-        .exits(0);
-    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
-    let item = &shown["items"][0];
+    let extend = |until: &str| {
+        let args = ["extend", "lt-gc-x", until, "--zone", "nas1", "-o", "json"];
+        lab.run(&args).exits(0).item()
+    };
+    let item = extend("2h");
     assert_eq!(item["labels"]["team"], "search");
     let until: jiff::Timestamp = item["expiresAt"].as_str().unwrap().parse().unwrap();
     let left = until.duration_since(jiff::Timestamp::now()).as_secs();
@@ -103,14 +165,9 @@ fn extend_moves_the_end_and_keeps_the_rest() {
         assert!(xml.contains(&format!(">{until}</")), "{xml}");
     }
     let _ = lab.run(&GC).exits(0).prints_only("");
-    let run = lab
-        .run(&[
-            "extend", "lt-gc-x", "--never", "--zone", "nas1", "-o", "json",
-        ])
-        .exits(0);
-    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(shown["items"][0]["expiresAt"], Value::Null);
-    assert_eq!(shown["items"][0]["labels"]["team"], "search");
+    let item = extend("--never");
+    assert_eq!(item["expiresAt"], Value::Null);
+    assert_eq!(item["labels"]["team"], "search");
     let _ = lab.run(&["extend", "lt-gc-none", "2h"]).exits(3);
     let _ = lab.run(&["extend", "lt-gc-x"]).exits(2);
     let _ = lab.run(&["extend", "lt-gc-x", "2h", "--never"]).exits(2);
@@ -132,27 +189,22 @@ fn the_keep_list_is_the_desired_state_of_ours_alone() {
     for name in ["lt-gc-name", "lt-gc-id", "lt-gc-out"] {
         create(&lab, name, &[]);
     }
-    let define = |name: &str, metadata: &str| {
-        let xml = format!(
-            "<domain type=\"qemu\"><name>{name}</name><memory>65536</memory><metadata>{metadata}</metadata>\
-             <os><type arch=\"x86_64\" machine=\"q35\">hvm</type></os></domain>"
-        );
-        lab.on("nas1", &format!("echo '{xml}' > /tmp/{name}.xml && virsh -q define /tmp/{name}.xml && rm /tmp/{name}.xml"));
-    };
-    define("lt-gc-theirs", "");
+    define(&lab, "lt-gc-theirs", "", "");
     define(
+        &lab,
         "lt-gc-kvm",
         "<kvm:instance xmlns:kvm=\"https://gitea.home.hrajfrisbee.cz/kacerr/egress-proxies-operator/kvm\">\
          <kvm:managed>true</kvm:managed><kvm:uid>u</kvm:uid></kvm:instance>",
+        "",
     );
     let list = b"# wanted\r\n\r\n11-22\n  lt-gc-name \nhosts/nas1/domains/lt-gc-id\nnot-made-yet\n";
     let run = lab
         .cli()
         .run_with_stdin(&gc(&["--keep", "-", "-o", "json"]), list)
         .exits(0);
-    let items = items(&run.stdout);
-    assert_eq!(items.len(), 1, "{items:?}");
-    let item = about(&items, "lt-gc-out");
+    let swept = Swept::of(&lab, &run);
+    assert_eq!(swept.items.len(), 1, "{run}");
+    let item = swept.about("lt-gc-out");
     assert_eq!(
         (item["kind"].as_str(), item["deleted"].as_bool()),
         (Some("unlisted"), Some(true))

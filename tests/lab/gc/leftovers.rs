@@ -1,6 +1,6 @@
 //! What a crash leaves of an instance, and what only looks like it.
 
-use super::{GC, about, create, files, gc, items};
+use super::{GC, Swept, create, creating, define, files, gc};
 use crate::lab;
 use crate::support::{Lab, POOL_DIR};
 
@@ -30,57 +30,53 @@ fn what_a_crash_left_goes_and_look_alikes_stay() {
         create(&lab, name, &[]);
         orphan(&lab, name);
     }
-    let user = "<domain type=\"qemu\"><name>lt-gc-user</name><memory>65536</memory><os><type arch=\"x86_64\" machine=\"q35\">hvm</type></os>\
-         <devices><disk type=\"volume\" device=\"disk\"><source pool=\"default\" volume=\"lt-gc-used.qcow2\"/><target dev=\"vda\" bus=\"virtio\"/></disk></devices></domain>";
-    lab.on(
-        "nas1",
-        &format!(
-            "echo '{user}' > /tmp/user.xml && virsh -q define /tmp/user.xml && rm /tmp/user.xml"
-        ),
-    );
-    files(
+    let disk = "<disk type='volume' device='disk'><source pool='default' volume='lt-gc-used.qcow2'/>\
+                <target dev='vda' bus='virtio'/></disk>";
+    define(&lab, "lt-gc-user", "", disk);
+    let _files = files(
         &lab,
+        "lt-gc-",
         "rm lt-gc-lone-seed.iso && \
          qemu-img create -q -f raw lt-gc-disk.qcow2 1M && \
-         truncate -s 65536 lt-gc-empty-seed.iso lt-gc-fresh-seed.iso && old lt-gc-empty-seed.iso && \
-         echo data > lt-gc-iso-seed.iso && truncate -s 65536 lt-gc-iso-seed.iso && old lt-gc-iso-seed.iso && \
-         cp lt-gc-gone-seed.iso lt-gc-copy-seed.iso && old lt-gc-copy-seed.iso && \
-         qemu-img create -q -f qcow2 lt-gc-own.qcow2 1M && old lt-gc-own.qcow2",
+         truncate -s 65536 lt-gc-empty-seed.iso lt-gc-fresh-seed.iso && \
+         echo data > lt-gc-iso-seed.iso && truncate -s 65536 lt-gc-iso-seed.iso && \
+         cp lt-gc-gone-seed.iso lt-gc-copy-seed.iso && \
+         cp lt-gc-gone-seed.iso lt-gc-gone-seed.iso.bak && \
+         mkdir lt-gc-dir-seed.iso lt-gc-dir.qcow2 && ln -s /nowhere lt-gc-link-seed.iso && \
+         qemu-img create -q -f qcow2 lt-gc-own.qcow2 1M && \
+         old lt-gc-empty-* lt-gc-iso-* lt-gc-copy-* lt-gc-own* lt-gc-dir* lt-gc-link* *.bak",
     );
-    let _more = [lab.change("nas1", "true", "rm -f /var/lib/libvirt/images/lt-gc-copy-* /var/lib/libvirt/images/lt-gc-own*; virsh -q pool-refresh default")];
-    let run = lab.run(&gc(&["--explain", "-o", "json"])).exits(0);
-    let items = items(&run.stdout);
-    let table = [
-        ("lt-gc-gone.qcow2", true),
-        ("lt-gc-gone-seed.iso", true),
-        ("lt-gc-empty-seed.iso", true),
-        ("lt-gc-used.qcow2", false),
-        ("lt-gc-used-seed.iso", false),
-        ("lt-gc-lone.qcow2", false),
-        ("lt-gc-disk.qcow2", false),
-        ("lt-gc-disk-seed.iso", false),
-        ("lt-gc-fresh-seed.iso", false),
-        ("lt-gc-copy-seed.iso", false),
-    ];
-    let left = lab.volumes("nas1", "lt-gc-");
-    for (volume, goes) in table {
-        let item = about(&items, volume);
-        assert_eq!(item["deleted"], goes, "{item}");
-        assert_eq!(left.contains(&volume.to_owned()), !goes, "{volume}");
-    }
+    let swept = Swept::by(&lab.cli(), &lab, &[]);
+    swept.took(
+        &[
+            "lt-gc-gone.qcow2",
+            "lt-gc-gone-seed.iso",
+            "lt-gc-empty-seed.iso",
+        ],
+        &[
+            "lt-gc-used.qcow2",
+            "lt-gc-used-seed.iso",
+            "lt-gc-lone.qcow2",
+            "lt-gc-disk.qcow2",
+            "lt-gc-disk-seed.iso",
+            "lt-gc-fresh-seed.iso",
+            "lt-gc-copy-seed.iso",
+        ],
+    );
+    swept.passed_over(&[
+        "lt-gc-iso-seed.iso",
+        "lt-gc-own.qcow2",
+        "lt-gc-gone-seed.iso.bak",
+        "lt-gc-dir-seed.iso",
+        "lt-gc-dir.qcow2",
+        "lt-gc-link-seed.iso",
+    ]);
     // Named, too: the disk under the overlay's name isn't its overlay.
     let _ = lab
         .run(&["delete", "lt-gc-disk", "--zone", "nas1"])
         .exits(0)
         .says("left alone");
     assert_eq!(lab.volumes("nas1", "lt-gc-disk").len(), 2);
-    for volume in ["lt-gc-iso-seed.iso", "lt-gc-own.qcow2"] {
-        assert!(
-            items.iter().all(|item| item["volume"] != volume),
-            "{items:?}"
-        );
-        assert!(left.contains(&volume.to_owned()), "{volume}");
-    }
 }
 
 #[test]
@@ -88,18 +84,7 @@ fn a_create_killed_at_any_moment_leaves_nothing_that_gc_doesnt_take() {
     let lab = lab!();
     let _web = lab.instance("lt-gc-kill");
     for millis in [60, 120, 180, 240, 300, 400] {
-        let args = [
-            "create",
-            "--zone",
-            "nas1",
-            "--image",
-            "tiny",
-            "--name",
-            "lt-gc-kill",
-            "--ttl",
-            "1ms",
-        ];
-        let running = lab.cli().start(&args);
+        let running = lab.cli().start(&creating("lt-gc-kill", &["--ttl", "1ms"]));
         std::thread::sleep(std::time::Duration::from_millis(millis));
         running.signal("KILL");
         let _ = running.wait().was_killed();
