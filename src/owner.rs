@@ -5,6 +5,9 @@
 
 use std::fs;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 /// A process: machine, boot, PID namespace, PID and its start time, as one word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -61,12 +64,21 @@ impl Owner {
         if self.place.is_empty() || self.started.is_empty() || self.place != place() {
             return Liveness::Unknown;
         }
-        if start_time(self.pid).as_ref() == Some(&self.started) {
-            Liveness::Alive
-        } else {
-            Liveness::Gone
+        match start_time(self.pid) {
+            Some(started) if started == self.started => Liveness::Alive,
+            Some(_) => Liveness::Gone,
+            // It, or whoever has its number now: which of them isn't shown.
+            None if exists(self.pid) => Liveness::Unknown,
+            None => Liveness::Gone,
         }
     }
+}
+
+/// Whether there is a process of that number. `/proc` may hide other users' processes (`hidepid=`, systemd's
+/// `ProtectProc=`), kill(2) doesn't: it fails with EPERM.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// This machine in this boot, and the PID namespace: within it, a PID means one process.
@@ -107,6 +119,7 @@ mod tests {
         };
         child.wait().unwrap();
         assert!(owner.is_gone());
+        assert!(exists(me.pid) && !exists(owner.pid) && !exists(0));
         let elsewhere = Owner {
             place: "elsewhere".into(),
             ..owner
