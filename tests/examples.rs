@@ -115,24 +115,40 @@ case $1 in
 esac
 "#;
 
-/// Runs the CI job with the stand-in; its exit code, what it printed, and the first words of the calls.
-fn run_pipeline(first: &str) -> (Option<i32>, String, Vec<String>) {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pipeline-{first}"));
+/// A home of the test's own, with these scripts as programs in its `bin`.
+fn home(name: &str, programs: &[(&str, &str)]) -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&home);
     std::fs::create_dir_all(home.join("bin")).unwrap();
-    let program = home.join("bin/egressctl");
-    std::fs::write(&program, STAND_IN).unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, executable).unwrap();
-    // The pause before the next try is skipped.
-    std::os::unix::fs::symlink("/bin/true", home.join("bin/sleep")).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/ci-pipeline.sh");
-    let output = Command::new("bash")
-        .arg(script)
-        .args(["sh", "-c", "echo through $https_proxy; exit 3"])
+    for (program, script) in programs {
+        let program = home.join("bin").join(program);
+        std::fs::write(&program, script).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+    }
+    home
+}
+
+/// An example, to be run with nothing but that home.
+fn example(script: &str, home: &Path) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("examples")
+        .join(script);
+    let mut command = Command::new(script);
+    command
         .env_clear()
         .env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()))
-        .env("HOME", &home)
+        .env("HOME", home);
+    command
+}
+
+/// Runs the CI job with the stand-in; its exit code, what it printed, and the first words of the calls.
+fn run_pipeline(first: &str) -> (Option<i32>, String, Vec<String>) {
+    // The pause before the next try is skipped.
+    let programs = [("egressctl", STAND_IN), ("sleep", "#!/bin/sh\n")];
+    let home = home(&format!("pipeline-{first}"), &programs);
+    let output = example("ci-pipeline.sh", &home)
+        .args(["sh", "-c", "echo through $https_proxy; exit 3"])
         .env("FIRST", first)
         .env("CI_JOB_ID", "77")
         .output()
@@ -159,6 +175,35 @@ fn the_ci_job_retries_keeps_its_commands_exit_code_and_cleans_up() {
     assert_eq!(calls, ["create", "list", "delete web9"]);
 }
 
+/// kubectl, as it answers to this jsonpath, and as it fails half-way; and egressctl, which notes what it is told.
+#[test]
+fn the_cluster_is_the_keep_list_and_a_failed_query_is_none() {
+    const EGRESSCTL: &str =
+        "#!/bin/sh\necho \"$*\" > \"$HOME/call\"\ncat > \"$HOME/list\"\nexit 7\n";
+    let asked =
+        "get proxies --all-namespaces -o jsonpath={range .items[*]}{.metadata.uid}{\"\\n\"}{end}";
+    let uids = "0a1b2c3d-1111-4222-8333-444455556666\n7e8f9a0b-5555-4666-8777-888899990000\n";
+    let kubectl = |then: &str| {
+        format!("#!/bin/sh\n[ \"$*\" = '{asked}' ] || exit 9\nprintf '{uids}'\n{then}\n")
+    };
+    let run = |name: &str, kubectl: &str| {
+        let home = home(name, &[("egressctl", EGRESSCTL), ("kubectl", kubectl)]);
+        let output = example("gc-from-kubernetes.sh", &home)
+            .args(["--min-age", "1h"])
+            .output()
+            .unwrap();
+        (output.status.code(), home)
+    };
+    let (code, home) = run("keep", &kubectl("exit 0"));
+    assert_eq!(code, Some(7), "gc's exit code is the script's");
+    assert_eq!(read(&home.join("list")), uids);
+    let call = read(&home.join("call"));
+    assert_eq!(call, "gc --quiet --keep - --min-age 1h\n");
+    let (code, home) = run("keep-failed", &kubectl("exit 1"));
+    assert_eq!(code, Some(1));
+    assert!(!home.join("call").exists(), "half a list was used");
+}
+
 /// systemd's own check, of a copy that needs neither egressctl nor its man page to be installed.
 #[test]
 fn systemd_units_are_accepted() {
@@ -177,6 +222,13 @@ fn systemd_units_are_accepted() {
     match accepts("systemd-analyze", &args) {
         Some(result) => result.unwrap(),
         None => eprintln!("SKIPPED: there is no systemd-analyze"),
+    }
+    // No more rights than needed: 1.2 of 10 now, and what is left is the network, which is its work.
+    let service = directory.join("egressctl-gc.service");
+    let service = service.to_str().unwrap();
+    let security = ["security", "--offline=yes", "--threshold=20", service];
+    if let Some(result) = accepts("systemd-analyze", &security) {
+        result.unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 #[command(after_help = "Examples:
   egressctl gc --dry-run --explain
   egressctl gc --quiet --metrics /var/lib/node_exporter/egressctl_gc.prom
-  kubectl get proxies -o name | cut -d/ -f2 | egressctl gc --keep -
+  egressctl gc --keep wanted-uids --dry-run
 
 Deletes expired instances, volumes without an instance and unfinished base
 images; with --keep also instances that aren't listed, with --images also

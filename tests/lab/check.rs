@@ -103,6 +103,28 @@ fn healthy_hosts_are_reported_in_the_configurations_order() {
 }
 
 #[test]
+fn a_check_writes_metrics_of_all_hosts() {
+    let lab = lab!();
+    let metrics = lab.write("check.prom", "of an earlier run\n");
+    let cli = lab.cli_with(|kvm| kvm["hosts"][1]["bridge"] = json!("br-none"));
+    let args = ["check", "--metrics", metrics.to_str().unwrap()];
+    let _ = cli.run(&args).exits(6);
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    assert!(text.starts_with("# HELP egressctl_check_last"), "{text}");
+    for line in [
+        "egressctl_host_healthy{host=\"nas1\"} 1",
+        "egressctl_host_healthy{host=\"nas2\"} 0",
+        "egressctl_host_problem{host=\"nas2\",reason=\"BridgeNotFound\",severity=\"error\"} 1",
+        "egressctl_pool_capacity_bytes{host=\"nas1\",pool=\"default\"} ",
+        "egressctl_pool_available_bytes{host=\"nas2\",pool=\"default\"} ",
+        "egressctl_host_clock_skew_seconds{host=\"nas1\"} ",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(line)), "{line}\n{text}");
+    }
+    assert!(!text.contains("host_problem{host=\"nas1\""), "{text}");
+}
+
+#[test]
 fn what_the_configuration_gets_wrong_is_found() {
     let lab = lab!();
     let address = lab.address("nas1");

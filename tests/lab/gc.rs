@@ -174,6 +174,22 @@ fn extend_moves_the_end_and_keeps_the_rest() {
 }
 
 #[test]
+fn the_configurations_time_to_live_is_for_those_without_their_own() {
+    let lab = lab!();
+    let (_a, _b) = (lab.instance("lt-gc-def"), lab.instance("lt-gc-own"));
+    let cli = lab.cli_with(|kvm| kvm["defaultTtl"] = "1h".into());
+    let _ = cli.run(&creating("lt-gc-def", &[])).exits(0);
+    let _ = cli.run(&creating("lt-gc-own", &["--ttl", "3h"])).exits(0);
+    for (name, seconds) in [("lt-gc-def", 3600), ("lt-gc-own", 10800)] {
+        let get = ["get", name, "--zone", "nas1", "-o", "json"];
+        let item = lab.run(&get).exits(0).item();
+        let at = |key: &str| -> jiff::Timestamp { item[key].as_str().unwrap().parse().unwrap() };
+        let lives = at("expiresAt").duration_since(at("createdAt")).as_secs();
+        assert_eq!(lives, seconds, "{item}");
+    }
+}
+
+#[test]
 fn the_keep_list_is_the_desired_state_of_ours_alone() {
     let lab = lab!();
     let names = [
