@@ -66,10 +66,9 @@ impl Owner {
         }
         match start_time(self.pid) {
             Some(started) if started == self.started => Liveness::Alive,
-            Some(_) => Liveness::Gone,
             // It, or whoever has its number now: which of them isn't shown.
             None if exists(self.pid) => Liveness::Unknown,
-            None => Liveness::Gone,
+            Some(_) | None => Liveness::Gone,
         }
     }
 }
