@@ -1,5 +1,6 @@
 //! Crashes at every step: the process dies, the connection breaks, an answer is lost or libvirt refuses at each call
-//! of a pull, a create and a delete in turn; the same command again ends where an undisturbed one does.
+//! of a pull, a create and a delete in turn; the same command again ends where an undisturbed one does. And where nobody
+//! runs it again, gc takes what is left.
 //!
 //! The steps are counted by the binary itself (`$EGRESSCTL_FAULTY_BIN`, feature `fault-injection`), so a new call is
 //! covered by itself.
@@ -22,6 +23,9 @@ struct Operation {
 
 const PULL: &[&str] = &["image", "pull", NAME, "--zone", HOST];
 const CREATE: &[&str] = &["create", "--zone", HOST, "--image", NAME, "--name", NAME];
+const CREATE_BRIEFLY: &[&str] = &[
+    "create", "--zone", HOST, "--image", NAME, "--name", NAME, "--ttl", "1ms",
+];
 const DELETE: &[&str] = &["delete", NAME, "--zone", HOST];
 
 /// What stands on the host: volumes, domains, and which of those run.
@@ -127,6 +131,70 @@ fn converges(operation: &Operation, kind: &str) {
         assert_eq!(state(&lab), done, "after {fault}:\n{struck}\n{again}");
     }
     clear(&lab);
+}
+
+/// Whatever a killed operation leaves, gc takes, and with it the instance, whose time is over; the image may stay, but
+/// only whole.
+fn is_collected(operation: &Operation) {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let cli = || {
+        lab.cli_with(|kvm| kvm["images"] = json!({ NAME: lab.tiny() }))
+            .binary(binary.clone())
+    };
+    clear(&lab);
+    let nothing = state(&lab);
+    cli().run(PULL).exits(0);
+    let image = state(&lab);
+    let old = format!(
+        "cd {POOL_DIR} && touch -c -d '2 hours ago' *{NAME}* && virsh -q pool-refresh default"
+    );
+    for call in 1.. {
+        assert!(call < 200, "the operation never gets past its faults");
+        if operation.before.is_empty() {
+            clear(&lab);
+        }
+        for command in operation.before {
+            cli().run(command).exits(0);
+        }
+        let fault = format!("kill:{call}");
+        let struck = cli().env("EGRESSCTL_FAULT", &fault).run(operation.command);
+        revive(&lab);
+        if struck.succeeded() {
+            assert!(call > 5, "it was killed {call} times only: {struck}");
+            break;
+        }
+        let _ = struck.was_killed();
+        lab.on(HOST, &format!("{old} 2>/dev/null || true"));
+        let run = cli()
+            .run(&["gc", "--zone", HOST, "--min-age", "0s"])
+            .exits(0);
+        let left = state(&lab);
+        let may_stay = left == image || operation.before.is_empty() && left == nothing;
+        assert!(may_stay, "{fault} left {left:?}\n{run}");
+    }
+    clear(&lab);
+}
+
+#[test]
+fn what_a_killed_pull_leaves_is_collected() {
+    is_collected(&PULLS);
+}
+
+#[test]
+fn what_a_killed_create_leaves_is_collected() {
+    is_collected(&Operation {
+        command: CREATE_BRIEFLY,
+        before: &[PULL],
+    });
+}
+
+#[test]
+fn what_a_killed_delete_leaves_is_collected() {
+    is_collected(&Operation {
+        command: DELETE,
+        before: &[PULL, CREATE_BRIEFLY],
+    });
 }
 
 macro_rules! operations {

@@ -107,7 +107,7 @@ fn a_moved_image_is_a_new_generation_and_instances_keep_theirs() {
     let _ = create("lt-moving-old", "missing").exits(0);
     let first = pull(&cli, key, "never").0;
 
-    content.extend([0; 65536]);
+    content.resize(content.len() + 65536, 0);
     served.replace(&content);
     // Only who asks the server hears of it.
     assert_eq!(pull(&cli, key, "missing"), (first.clone(), false));

@@ -1,8 +1,8 @@
 //! What a crash leaves of an instance, and what only looks like it.
 
-use super::{GC, Swept, create, creating, define, files, gc};
+use super::{GC, Swept, create, define, files, gc};
 use crate::lab;
-use crate::support::{Lab, POOL_DIR};
+use crate::support::Lab;
 
 /// Takes the domain away, as somebody with virsh would, and leaves the volumes.
 fn orphan(lab: &Lab, name: &str) {
@@ -77,29 +77,6 @@ fn what_a_crash_left_goes_and_look_alikes_stay() {
         .exits(0)
         .says("left alone");
     assert_eq!(lab.volumes("nas1", "lt-gc-disk").len(), 2);
-}
-
-#[test]
-fn a_create_killed_at_any_moment_leaves_nothing_that_gc_doesnt_take() {
-    let lab = lab!();
-    let _web = lab.instance("lt-gc-kill");
-    for millis in [60, 120, 180, 240, 300, 400] {
-        let running = lab.cli().start(&creating("lt-gc-kill", &["--ttl", "1ms"]));
-        std::thread::sleep(std::time::Duration::from_millis(millis));
-        running.signal("KILL");
-        let _ = running.wait().was_killed();
-        // A seed that was never written shows no maker: it needs to be a minute old.
-        lab.on(
-            "nas1",
-            &format!(
-                "cd {POOL_DIR} && if [ -e lt-gc-kill-seed.iso ] && [ -z \"$(tr -d '\\0' < lt-gc-kill-seed.iso | head -c 1)\" ]; \
-                 then touch -d '-2 minutes' lt-gc-kill-seed.iso; fi"
-            ),
-        );
-        let _ = lab.run(&GC).exits(0);
-        assert!(!lab.has_domain("nas1", "lt-gc-kill"), "{millis}");
-        assert_eq!(lab.volumes("nas1", "lt-gc-kill"), [""; 0], "{millis}");
-    }
 }
 
 #[test]
