@@ -5,6 +5,7 @@
 mod images;
 mod instances;
 mod leftovers;
+mod shared;
 mod wanted;
 
 use jiff::{SignedDuration, Timestamp};
