@@ -1,0 +1,67 @@
+"""A host some way off: an image's way there and short commands, beside scp and virsh over the same way."""
+import re, statistics, subprocess
+
+UPLOADS = ((30, 2.0, 2.4), (100, 2.8, 2.8))  # round trip in ms, times as fast as scp and as virsh vol-upload
+SHORT_MS = 30
+
+
+class Far:
+    """The part of a Bench that is about distance."""
+
+    def far(self):
+        self.shell("curl -sSf -o $W/image $URL")
+        for round_trip, *goals in UPLOADS:
+            config, host, uri = self.move_away(round_trip)
+            peers = (("scp", f"scp -q -S {self.scratch}/ssh {host[1]} $W/image virt@{host[0]}:/tmp/peer"),
+                     ("virsh vol-upload", f'virsh -q -c "{uri}" vol-upload --pool default peer.qcow2 $W/image'))
+            ours, theirs = [], {name: [] for name, _ in peers}
+            for _ in range(self.runs):
+                self.empty_pool()
+                ours.append(self.ours(*config, "image", "pull", "debian-13"))
+                self.empty_pool()
+                self.host("virsh -q vol-create-as default peer.qcow2 1M --format raw")
+                for name, script in peers:
+                    theirs[name].append(self.shell(script)[0])
+                self.host("rm -f /tmp/peer")
+            for (name, _), goal in zip(peers, goals):
+                self.distant("image pull", round_trip, ours, name, theirs[name], f"≤ {1 / goal:.2f}")
+        self.short(*self.move_away(SHORT_MS))
+        subprocess.run([self.LAB, "fast", "nas1"], env=self.env, check=True)
+
+    def move_away(self, round_trip):
+        """Put nas1 so many milliseconds away; the configuration, host and libvirt URI that go there."""
+        subprocess.run([self.LAB, "slow", "nas1", str(round_trip / 2)], env=self.env, check=True)
+        text = (self.directory / "providers-slow.yaml").read_text()
+        address, port = re.search(r'address: "?([0-9.]+):(\d+)', text).groups()
+        uri = self.uri.replace(self.address, f"{address}:{port}")
+        return ["--config", str(self.directory / "providers-slow.yaml")], (address, f"-P {port}"), uri
+
+    def short(self, config, _host, uri):
+        ours, theirs = [], []
+        for _ in range(self.runs):
+            ours.append(self.ours(*config, "list"))
+            theirs.append(self.shell(f'virsh -c "{uri}" list --all')[0])
+        self.distant("list", SHORT_MS, ours, "virsh list --all", theirs, "≤ 0.6")
+        self.empty_pool()
+        self.ours("image", "pull", "debian-13")
+        ours, theirs = [], []
+        for _ in range(self.runs):
+            self.empty_instances()
+            ours.append(self.ours(*config, "create", "--image", "debian-13", "--name", "ours", "--zone", "nas1"))
+            self.empty_instances()
+            theirs.append(self.shell(self.virt_install(uri))[0])
+        self.empty_instances()
+        self.distant("create, image cached", SHORT_MS, ours, "virsh vol-create-as, virt-install", theirs, "≤ 0.4")
+
+    def distant(self, what, round_trip, ours, peer, theirs, goal):
+        mine, others = statistics.median(seconds for seconds, _ in ours), statistics.median(theirs)
+        peak = max(rss for _, rss in ours) / 1024
+        self.distances.append((what, round_trip, mine, others, peer, mine / others, goal, peak))
+        print("{} ({} ms): {:.2f} s, {:.2f} s ({}): {:.2f} (goal {}), {:.0f} MiB".format(*self.distances[-1]), flush=True)
+
+    def far_table(self):
+        lines = [f"Medians of {self.runs} runs, in turn. The pull downloads from a server nearby and verifies; scp and virsh only send.", "",
+                 "| what | round trip | egressctl | the other way | ratio | goal | peak memory |", "|---|---|---|---|---|---|---|"]
+        lines += [f"| {what} | {ms} ms | {mine:.2f} s | {others:.2f} s ({peer}) | {ratio:.2f} | {goal} | {peak:.0f} MiB |"
+                  for what, ms, mine, others, peer, ratio, goal, peak in self.distances]
+        return "\n".join(lines)
