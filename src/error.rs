@@ -183,6 +183,10 @@ reasons! {
     NotReady,
     /// The domain doesn't run.
     NotRunning,
+    /// No guest agent answers: there is none (yet), or it hangs.
+    AgentUnavailable,
+    /// The guest agent answered that it can't or won't.
+    AgentRefused,
     // The process itself.
     /// SIGINT or SIGTERM.
     Interrupted,

@@ -18,6 +18,7 @@ pub mod error;
 pub mod facts;
 pub mod find;
 pub mod gc;
+pub mod guest;
 pub mod host;
 pub mod image;
 pub mod instance;
@@ -54,12 +55,11 @@ pub fn main() -> ExitCode {
     start_log(cli.global.verbose);
     libvirt::silence_library();
     let cancels = host::Cancels::new();
-    let result = signals::watch(&cancels).and_then(|()| commands::run(&cli, &ui, &cancels));
-    let errors = result.unwrap_or_else(|error| vec![error]);
-    for error in &errors {
-        ui.error(error);
+    if let Err(error) = signals::watch(&cancels) {
+        ui.error(&error);
+        return ExitCode::from(error.class().exit_code());
     }
-    ExitCode::from(commands::exit_code(&errors))
+    ExitCode::from(commands::main(&cli, &ui, &cancels))
 }
 
 /// `-v` logs every call to libvirt, `-vv` also XML and addresses; `RUST_LOG` overrides both.

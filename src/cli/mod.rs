@@ -3,6 +3,7 @@
 #![allow(clippy::doc_markdown, rustdoc::broken_intra_doc_links)]
 
 mod args;
+mod enter;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ pub use args::{
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
 };
 
+pub use enter::{ExecArgs, LogsArgs, TargetArgs};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
@@ -104,6 +106,10 @@ pub enum Command {
     List(ListArgs),
     /// Delete instances with their volumes
     Delete(DeleteArgs),
+    /// Run a command in an instance, by its guest agent
+    Exec(ExecArgs),
+    /// Show what cloud-init printed in an instance
+    Logs(LogsArgs),
     /// Set how long an instance lives from now on
     Extend(ExtendArgs),
     /// Delete what nobody needs: expired instances, leftovers of crashes

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Context;
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::config::Host;
-use crate::create::wait::{WaitFor, wait};
+use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
 use crate::create::{CloudInit, CreateSpec, ensure, plan};
 use crate::error::{Error, Reason, Result};
 use crate::find;
@@ -65,10 +65,27 @@ fn show_when_ready(
                 error.hint(format!("it was made and kept as {id}"))
             })?
         }
-        None => find::with_addresses(&*host.connect()?, instance.clone()),
+        None => Ready {
+            instance: find::with_addresses(&*host.connect()?, instance.clone()),
+            cloud_init: None,
+        },
     };
-    let record = InstanceRecord::new(&ready, Timestamp::now());
+    let mut record = InstanceRecord::new(&ready.instance, Timestamp::now());
+    if let Some(result) = ready.cloud_init {
+        tell_result(context, &instance.domain.name, result);
+        record = record.with_cloud_init(result);
+    }
     context.ui.document(&Document::of(vec![record]))
+}
+
+fn tell_result(context: &Context<'_>, name: &str, result: CloudInitResult) {
+    match result {
+        CloudInitResult::Done => context.ui.note(&format!("{name}: cloud-init is done")),
+        CloudInitResult::Degraded(count) => context.ui.warn(&format!(
+            "{name}: cloud-init is done, degraded by {count} recoverable errors: \
+             egressctl exec {name} -- cloud-init status --long"
+        )),
+    }
 }
 
 /// Everything about the instance, before any host is asked.

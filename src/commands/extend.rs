@@ -6,33 +6,16 @@ use super::Context;
 use crate::cli::ExtendArgs;
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
+use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::name::InstanceRef;
 use crate::output::{Document, InstanceRecord};
-use crate::placement;
 use crate::xml::metadata::Manager;
 
 pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>> {
-    let wanted: InstanceRef = args.name.parse()?;
     let expires_at = expiry(args)?;
-    if args.zone.is_some() {
-        placement::zone(&context.provider, args.zone.as_deref())?;
-    }
-    let name = wanted.name().as_str();
-    let Some(hosts) = find::hosts_of(&context.hosts, &wanted, args.zone.as_deref())? else {
-        return Err(find::not_found(name));
-    };
-    let found = find::by_name(&hosts, name, Managers::only(Manager::Egressctl));
-    find::ensure_one(name, &found.instances)?;
-    if let Some(error) = found.errors.into_iter().next() {
-        // The name may stand there, too.
-        return Err(error
-            .while_doing(format!("not every host could be asked for {name}"))
-            .hint("name the instance by its ID, or add --zone"));
-    }
-    let instance = found.instances.into_iter().next();
-    let instance = instance.ok_or_else(|| find::not_found(name))?;
-    let extended = extend(context, &instance, expires_at)?;
+    let managers = Managers::only(Manager::Egressctl);
+    let (host, instance) = context.instance(&args.name, args.zone.as_deref(), managers)?;
+    let extended = extend(host, &instance, expires_at)?;
     let record = InstanceRecord::new(&extended, Timestamp::now());
     context.ui.document(&Document::of(vec![record]))?;
     Ok(Vec::new())
@@ -58,15 +41,11 @@ fn expiry(args: &ExtendArgs) -> Result<Option<Timestamp>> {
 
 /// Writes the time into the domain's metadata, and reads it back.
 fn extend(
-    context: &Context<'_>,
+    host: &HostSession,
     instance: &Instance,
     expires_at: Option<Timestamp>,
 ) -> Result<Instance> {
-    let host = context
-        .hosts
-        .iter()
-        .find(|host| host.name() == instance.host);
-    let (Some(host), Some(metadata)) = (host, instance.metadata()) else {
+    let Some(metadata) = instance.metadata() else {
         return Err(find::not_found(&instance.domain.name));
     };
     let hypervisor = host.connect()?;

@@ -5,38 +5,76 @@ mod completion;
 mod config;
 mod create;
 mod delete;
+mod exec;
 mod extend;
 mod gc;
 mod get;
 mod image;
 mod list;
+mod logs;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg};
+use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg, TargetArgs};
 use crate::config::{Config, Image, Provider, discover, load, process_env};
-use crate::error::{Class, Error, Result};
-use crate::find::Managers;
+use crate::error::{Class, Error, Reason, Result};
+use crate::find::{self, Managers};
 use crate::host::{Cancels, HostSession, SharedPrompt};
 use crate::image::policy::PullPolicy;
+use crate::instance::Instance;
+use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
+use crate::placement;
 use crate::xml::metadata::Manager;
 
+/// Runs the command, tells its errors, and gives the exit code.
+pub fn main(cli: &Cli, ui: &Ui, cancels: &Cancels) -> u8 {
+    let passes_on = matches!(cli.command, Command::Exec(_));
+    let errors = match run(cli, ui, cancels) {
+        Ok(Outcome::Status(status)) => return status,
+        Ok(Outcome::Errors(errors)) => errors,
+        Err(error) => vec![error],
+    };
+    for error in &errors {
+        ui.error(error);
+    }
+    match exit_code(&errors) {
+        code @ 1..OWN_FAILURES if passes_on => OWN_FAILURES + code,
+        code => code,
+    }
+}
+
+/// Where another program's exit status is passed on, our own failures have this and their class's code: apart from
+/// what programs commonly exit with, and 124 for a time limit, as timeout(1) has it.
+const OWN_FAILURES: u8 = 120;
+
+/// How a command ended, if nothing stopped it.
+enum Outcome {
+    /// With these failures of single hosts.
+    Errors(Vec<Error>),
+    /// With the exit status of another program.
+    Status(u8),
+}
+
 /// Runs one command. The errors of single hosts are in the list; one that stopped the whole command is the `Err`.
-pub fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Vec<Error>> {
-    match &cli.command {
+fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Outcome> {
+    let context = || Context::new(&cli.global, ui, cancels);
+    let errors = match &cli.command {
         Command::Completion(args) => completion::run(args, ui),
         Command::Config(command) => config::run(command, &cli.global, ui),
-        Command::Create(args) => create::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::Get(args) => get::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::List(args) => list::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::Delete(args) => delete::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::Extend(args) => extend::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::Gc(args) => gc::run(args, &Context::new(&cli.global, ui, cancels)?),
-        Command::Image(command) => image::run(command, &Context::new(&cli.global, ui, cancels)?),
-        Command::Check(args) => check::run(args, &Context::new(&cli.global, ui, cancels)?),
-    }
+        Command::Create(args) => create::run(args, &context()?),
+        Command::Get(args) => get::run(args, &context()?),
+        Command::List(args) => list::run(args, &context()?),
+        Command::Delete(args) => delete::run(args, &context()?),
+        Command::Exec(args) => return exec::run(args, &context()?).map(Outcome::Status),
+        Command::Logs(args) => logs::run(args, &context()?),
+        Command::Extend(args) => extend::run(args, &context()?),
+        Command::Gc(args) => gc::run(args, &context()?),
+        Command::Image(command) => image::run(command, &context()?),
+        Command::Check(args) => check::run(args, &context()?),
+    };
+    errors.map(Outcome::Errors)
 }
 
 /// What commands that work with hosts need.
@@ -66,6 +104,54 @@ impl<'a> Context<'a> {
             hosts,
             cancels: cancels.clone(),
         })
+    }
+
+    /// The one instance that is meant, and its host.
+    ///
+    /// Errors: also where a host that couldn't be asked might have the name, too.
+    fn instance(
+        &self,
+        name: &str,
+        zone: Option<&str>,
+        managers: Managers,
+    ) -> Result<(&HostSession, Instance)> {
+        let wanted: InstanceRef = name.parse()?;
+        if zone.is_some() {
+            placement::zone(&self.provider, zone)?;
+        }
+        let name = wanted.name().as_str();
+        let not_found = || find::not_found(name);
+        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(not_found)?;
+        let found = find::by_name(&hosts, name, managers);
+        find::ensure_one(name, &found.instances)?;
+        if let Some(error) = found.errors.into_iter().next() {
+            if hosts.len() == 1 {
+                return Err(error);
+            }
+            return Err(error
+                .while_doing(format!("not every host could be asked for {name}"))
+                .hint("name the instance by its ID, or add --zone"));
+        }
+        let instance = found.instances.into_iter().next().ok_or_else(not_found)?;
+        let host = hosts.into_iter().find(|host| host.name() == instance.host);
+        Ok((host.ok_or_else(not_found)?, instance))
+    }
+
+    /// The one instance to go into: it must run.
+    fn running(&self, target: &TargetArgs) -> Result<(&HostSession, Instance)> {
+        let managers = target.manager.into();
+        let (host, instance) = self.instance(&target.name, target.zone.as_deref(), managers)?;
+        if instance.state.is_active() {
+            return Ok((host, instance));
+        }
+        let name = &instance.domain.name;
+        let error = Error::permanent(
+            Reason::NotRunning,
+            format!("instance {name} doesn't run: it is {}", instance.state),
+        );
+        Err(error.on_host(host.name()).hint(format!(
+            "egressctl create with --name {name} and the options it was made with starts it again"
+        )))
     }
 
     /// The sessions of these hosts of the configuration.
@@ -139,7 +225,6 @@ pub fn exit_code(errors: &[Error]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Reason;
 
     #[test]
     fn several_failures_have_one_exit_code() {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::address;
 use crate::error::{Class, Error, Reason, Result};
+use crate::guest::Agent;
 use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::libvirt::{DomainRef, Hypervisor};
 
 /// How often the instance is looked at.
 const POLL: Duration = Duration::from_secs(2);
@@ -43,16 +43,35 @@ impl std::fmt::Display for WaitFor {
     }
 }
 
+/// An instance that is ready.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// The instance with its addresses.
+    pub instance: Instance,
+    /// cloud-init's result, where it was waited for.
+    pub cloud_init: Option<CloudInitResult>,
+}
+
 /// How one look ended.
 enum Look {
-    Ready(Box<Instance>),
+    Ready(Box<Ready>),
     /// Not yet: what was seen.
     NotYet(String),
 }
 
+impl Look {
+    fn ready(instance: Instance, cloud_init: Option<CloudInitResult>) -> Self {
+        Look::Ready(Box::new(Ready {
+            instance,
+            cloud_init,
+        }))
+    }
+}
+
 /// Waits; gives the instance back with its addresses.
 ///
-/// Errors: [`Reason::NotReady`] (Transient) when the time is up, with what was seen last; [`Reason::NotRunning`] when
+/// Errors: [`Reason::NotReady`] when the time is up (Transient), with what was seen last, or when cloud-init failed
+/// (Permanent); [`Reason::NotRunning`] when
 /// the domain stops; the instance stays in either case.
 pub fn wait(
     host: &HostSession,
@@ -60,13 +79,13 @@ pub fn wait(
     what: WaitFor,
     timeout: Duration,
     tell: &dyn Fn(&str),
-) -> Result<Instance> {
+) -> Result<Ready> {
     let deadline = Instant::now() + timeout;
     let name = &instance.domain.name;
     let mut told = String::new();
     loop {
         let seen = match look(host, instance, what, deadline) {
-            Ok(Look::Ready(instance)) => return Ok(*instance),
+            Ok(Look::Ready(ready)) => return Ok(*ready),
             Ok(Look::NotYet(seen)) => seen,
             // A connection that breaks while waiting is dialled again.
             Err(error) if error.class() == Class::Transient => error.to_string(),
@@ -101,8 +120,18 @@ fn not_ready(
     .on_host(host.name())
     .because(format!("seen last: {seen}"))
     .hint(format!(
-        "the instance was kept; on the host: virsh console {name}"
+        "the instance was kept; on the host, virsh console {name} shows what it is doing"
     ))
+}
+
+fn not_running(instance: &Instance) -> Error {
+    Error::permanent(
+        Reason::NotRunning,
+        format!(
+            "instance {} is {}: there is nothing to wait for",
+            instance.domain.name, instance.state
+        ),
+    )
 }
 
 fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instant) -> Result<Look> {
@@ -113,25 +142,21 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         ..instance.clone()
     };
     if !now.may_have_addresses() {
-        return Err(Error::permanent(
-            Reason::NotRunning,
-            format!(
-                "instance {} is {state}: there is nothing to wait for",
-                now.domain.name
-            ),
-        ));
+        return Err(not_running(&now));
     }
     let (addresses, asked) = address::find(&*hypervisor, &now);
     now.addresses = addresses;
+    let agent = Agent::new(&*hypervisor, &instance.domain).within(AGENT_LIMIT);
+    let mut cloud_init_result = None;
     match what {
         WaitFor::Ip => {}
         WaitFor::Agent => {
-            if let Err(error) = agent(&*hypervisor, &now.domain, "guest-ping", &json!({})) {
+            if let Err(error) = agent.ping() {
                 return Ok(Look::NotYet(cause(&error)));
             }
         }
-        WaitFor::CloudInit => match cloud_init(&*hypervisor, &now.domain, deadline) {
-            Ok(CloudInit::Done) => {}
+        WaitFor::CloudInit => match cloud_init(agent, deadline) {
+            Ok(CloudInit::Ended(result)) => cloud_init_result = Some(result),
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
             Ok(CloudInit::Failed(error)) => return Err(*error),
             Err(error) => return Ok(Look::NotYet(cause(&error))),
@@ -139,7 +164,7 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         WaitFor::Port(port) => {
             if let Some(ip) = now.addresses.primary() {
                 return Ok(match knock(ip, port) {
-                    Ok(()) => Look::Ready(Box::new(now)),
+                    Ok(()) => Look::ready(now, None),
                     Err(error) => Look::NotYet(format!("{ip} port {port}: {error}")),
                 });
             }
@@ -152,7 +177,7 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
             .collect();
         return Ok(Look::NotYet(answers.join("; ")));
     }
-    Ok(Look::Ready(Box::new(now)))
+    Ok(Look::ready(now, cloud_init_result))
 }
 
 fn cause(error: &Error) -> String {
@@ -167,36 +192,24 @@ fn knock(ip: IpAddr, port: u16) -> std::io::Result<()> {
     TcpStream::connect_timeout(&SocketAddr::new(ip, port), PORT_LIMIT).map(drop)
 }
 
-/// One guest-agent command (QEMU's qemu-ga-ref).
-fn agent(
-    hypervisor: &dyn Hypervisor,
-    domain: &DomainRef,
-    command: &str,
-    arguments: &Value,
-) -> Result<Value> {
-    let request = json!({ "execute": command, "arguments": arguments }).to_string();
-    let answer = hypervisor.agent_command(domain, &request, AGENT_LIMIT)?;
-    let answer: Value = serde_json::from_str(&answer).map_err(|error| {
-        Error::transient(Reason::LibvirtError, "the guest agent's answer is no JSON").because(error)
-    })?;
-    Ok(answer["return"].clone())
+/// cloud-init's result, where it came to an end without errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudInitResult {
+    /// All went well.
+    Done,
+    /// It is done, and had to help itself in that many cases: cloud-init calls that degraded.
+    Degraded(usize),
 }
 
 enum CloudInit {
-    Done,
+    Ended(CloudInitResult),
     Running(String),
     Failed(Box<Error>),
 }
 
 /// cloud-init's own word on how it went (`cloud-init status`).
-fn cloud_init(
-    hypervisor: &dyn Hypervisor,
-    domain: &DomainRef,
-    deadline: Instant,
-) -> Result<CloudInit> {
-    let started = agent(
-        hypervisor,
-        domain,
+fn cloud_init(agent: Agent<'_>, deadline: Instant) -> Result<CloudInit> {
+    let started = agent.call(
         "guest-exec",
         &json!({ "path": "cloud-init", "arg": ["status", "--format", "json"], "capture-output": true }),
     )?;
@@ -204,7 +217,7 @@ fn cloud_init(
     // Waited for to its end: asking anew before that would fill the guest with commands that slow each other down.
     let deadline = deadline.min(Instant::now() + COMMAND_LIMIT);
     let ended = loop {
-        let status = agent(hypervisor, domain, "guest-exec-status", &pid)?;
+        let status = agent.call("guest-exec-status", &pid)?;
         if status["exited"].as_bool() == Some(true) || Instant::now() >= deadline {
             break status;
         }
@@ -215,20 +228,25 @@ fn cloud_init(
         .decode(output)
         .unwrap_or_default();
     let report: Value = serde_json::from_slice(&output).unwrap_or_default();
-    Ok(judge(&domain.name, &report))
+    Ok(judge(agent.name(), &report))
 }
 
-/// What a status report means: <https://docs.cloud-init.io/en/latest/explanation/return_codes.html>.
+/// What a status report means: <https://docs.cloud-init.io/en/latest/explanation/return_codes.html>. Its messages
+/// quote user-data, so they are counted and not shown.
 fn judge(name: &str, report: &Value) -> CloudInit {
     let errors = report["errors"].as_array().map_or(0, Vec::len);
     match report["status"].as_str() {
-        Some("done") if errors == 0 => CloudInit::Done,
+        Some("done") if errors == 0 => CloudInit::Ended(match recoverable(report) {
+            0 => CloudInitResult::Done,
+            count => CloudInitResult::Degraded(count),
+        }),
         Some("done" | "error") => CloudInit::Failed(Box::new(
             Error::permanent(
                 Reason::NotReady,
                 format!("cloud-init in instance {name} ended with errors ({errors})"),
             )
-            .hint("in the guest: cloud-init status --long, and /var/log/cloud-init-output.log"),
+            .hint(format!("egressctl logs {name}"))
+            .hint(format!("egressctl exec {name} -- cloud-init status --long")),
         )),
         Some("disabled") => CloudInit::Failed(Box::new(Error::permanent(
             Reason::NotReady,
@@ -239,29 +257,53 @@ fn judge(name: &str, report: &Value) -> CloudInit {
     }
 }
 
+/// How many errors cloud-init got over, of all severities; at least one where it calls itself degraded.
+fn recoverable(report: &Value) -> usize {
+    let by_severity = report["recoverable_errors"].as_object();
+    let count: usize = by_severity
+        .into_iter()
+        .flat_map(|all| all.values())
+        .map(|messages| messages.as_array().map_or(0, Vec::len))
+        .sum();
+    let degraded = report["extended_status"]
+        .as_str()
+        .is_some_and(|status| status.contains("degraded"));
+    if degraded { count.max(1) } else { count }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn cloud_inits_result_counts_not_only_its_end() {
-        let judged = |report| judge("web1", &report);
-        assert!(matches!(
-            judged(json!({"status": "done", "errors": []})),
-            CloudInit::Done
-        ));
-        assert!(matches!(
-            judged(json!({"status": "running"})),
-            CloudInit::Running(_)
-        ));
-        assert!(matches!(judged(json!({})), CloudInit::Running(_)));
-        assert!(matches!(
-            judged(json!({"status": "error", "errors": ["x"]})),
-            CloudInit::Failed(_)
-        ));
-        assert!(matches!(
-            judged(json!({"status": "done", "errors": ["x"]})),
-            CloudInit::Failed(_)
-        ));
+        let ended = |report| match judge("web1", &report) {
+            CloudInit::Ended(result) => Some(result),
+            _ => None,
+        };
+        let done = json!({"status": "done", "errors": [], "recoverable_errors": {}});
+        assert_eq!(ended(done), Some(CloudInitResult::Done));
+        // As Debian 12's cloud-init 22.4 has it.
+        let done = json!({"status": "done", "errors": []});
+        assert_eq!(ended(done), Some(CloudInitResult::Done));
+        let degraded = json!({"status": "done", "extended_status": "degraded done", "errors": [],
+            "recoverable_errors": {"WARNING": ["a", "b"], "DEPRECATED": ["c"]}});
+        assert_eq!(ended(degraded), Some(CloudInitResult::Degraded(3)));
+        let degraded = json!({"status": "done", "extended_status": "degraded done", "errors": []});
+        assert_eq!(ended(degraded), Some(CloudInitResult::Degraded(1)));
+        for running in [json!({"status": "running"}), json!({})] {
+            assert!(matches!(judge("web1", &running), CloudInit::Running(_)));
+        }
+        for failed in [
+            json!({"status": "error", "errors": ["x"]}),
+            json!({"status": "error", "errors": []}),
+            json!({"status": "done", "errors": ["x"]}),
+            json!({"status": "disabled"}),
+        ] {
+            assert!(
+                matches!(judge("web1", &failed), CloudInit::Failed(_)),
+                "{failed}"
+            );
+        }
     }
 }

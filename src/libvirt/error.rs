@@ -38,7 +38,11 @@ pub(super) const STORAGE_VOL_EXIST: u32 = 90;
 const XML_INVALID_SCHEMA: u32 = 92;
 const AUTH_CANCELLED: u32 = 79;
 const AUTH_UNAVAILABLE: u32 = 94;
+pub(super) const ARGUMENT_UNSUPPORTED: u32 = 74;
 const AGENT_UNRESPONSIVE: u32 = 86;
+const AGENT_UNSYNCED: u32 = 97;
+const AGENT_COMMAND_TIMEOUT: u32 = 112;
+const AGENT_COMMAND_FAILED: u32 = 113;
 
 /// `VIR_FROM_RPC`: the client side of the connection itself.
 const FROM_RPC: u32 = 7;
@@ -65,6 +69,10 @@ impl LibvirtError {
             }
             SYSTEM_ERROR => self.classify_errno(),
             RESOURCE_BUSY => (Class::Transient, Reason::PoolBusy),
+            AGENT_UNRESPONSIVE | AGENT_UNSYNCED | AGENT_COMMAND_TIMEOUT => {
+                (Class::Transient, Reason::AgentUnavailable)
+            }
+            AGENT_COMMAND_FAILED => (Class::Permanent, Reason::AgentRefused),
             _ => (Class::Transient, Reason::LibvirtError),
         }
     }
@@ -114,7 +122,11 @@ impl LibvirtError {
             CONFIG_UNSUPPORTED => "VIR_ERR_CONFIG_UNSUPPORTED",
             AUTH_CANCELLED => "VIR_ERR_AUTH_CANCELLED",
             AUTH_UNAVAILABLE => "VIR_ERR_AUTH_UNAVAILABLE",
+            ARGUMENT_UNSUPPORTED => "VIR_ERR_ARGUMENT_UNSUPPORTED",
             AGENT_UNRESPONSIVE => "VIR_ERR_AGENT_UNRESPONSIVE",
+            AGENT_UNSYNCED => "VIR_ERR_AGENT_UNSYNCED",
+            AGENT_COMMAND_TIMEOUT => "VIR_ERR_AGENT_COMMAND_TIMEOUT",
+            AGENT_COMMAND_FAILED => "VIR_ERR_AGENT_COMMAND_FAILED",
             RESOURCE_BUSY => "VIR_ERR_RESOURCE_BUSY",
             ACCESS_DENIED => "VIR_ERR_ACCESS_DENIED",
             STORAGE_VOL_EXIST => "VIR_ERR_STORAGE_VOL_EXIST",
@@ -166,6 +178,7 @@ mod tests {
             (error(SYSTEM_ERROR, FROM_RPC, ENOENT), Class::Transient),
             (error(RESOURCE_BUSY, 18, 0), Class::Transient),
             (error(AGENT_UNRESPONSIVE, 10, 0), Class::Transient),
+            (error(AGENT_COMMAND_FAILED, 10, 0), Class::Permanent),
             (error(9999, 0, 0), Class::Transient),
         ];
         for (error, class) in table {

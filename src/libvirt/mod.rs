@@ -271,7 +271,11 @@ pub trait DomainCalls: Send + Sync {
         domain: &DomainRef,
         source: AddressSource,
     ) -> Result<Vec<InterfaceInfo>>;
-    /// `virDomainQemuAgentCommand`, with a limit in whole seconds.
+    /// `virDomainQemuAgentCommand`, with a limit in whole seconds. Errors: [`Reason::AgentUnavailable`] where none
+    /// answers within it, [`Reason::AgentRefused`] where the agent itself says no.
+    ///
+    /// [`Reason::AgentUnavailable`]: crate::error::Reason::AgentUnavailable
+    /// [`Reason::AgentRefused`]: crate::error::Reason::AgentRefused
     fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String>;
 }
 

@@ -62,19 +62,19 @@ impl Ui {
     ///
     /// Errors: a closed pipe is none; anything else is [`Reason::OutputFailed`].
     pub fn data(&self, text: &str) -> Result<()> {
-        let mut stdout = io::stdout().lock();
-        let written = stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.flush());
-        match written {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::new(
-                Class::Permanent,
-                Reason::OutputFailed,
-                "stdout can't be written",
-            )
-            .because(error)),
-            _ => Ok(()),
-        }
+        self.bytes(text.as_bytes()).map(drop)
+    }
+
+    /// Prints bytes as they are, at once; false once nobody reads them any more.
+    ///
+    /// Errors: [`Reason::OutputFailed`].
+    pub fn bytes(&self, bytes: &[u8]) -> Result<bool> {
+        written(&mut io::stdout().lock(), bytes, "stdout")
+    }
+
+    /// The same on stderr, for what another program said there.
+    pub fn stderr_bytes(&self, bytes: &[u8]) -> Result<bool> {
+        written(&mut io::stderr().lock(), bytes, "stderr")
     }
 
     /// Prints a command's document in the format asked for.
@@ -149,6 +149,18 @@ impl Ui {
         } else {
             text.to_owned()
         }
+    }
+}
+
+fn written(stream: &mut dyn Write, bytes: &[u8], name: &str) -> Result<bool> {
+    match stream.write_all(bytes).and_then(|()| stream.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::permanent(
+            Reason::OutputFailed,
+            format!("{name} can't be written"),
+        )
+        .because(error)),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::document::Row;
 use crate::check::{HostReport, Severity};
+use crate::create::wait::CloudInitResult;
 use crate::image::pull::Pulled;
 use crate::instance::Instance;
 use crate::libvirt::AddressSource;
@@ -41,6 +42,9 @@ pub struct InstanceRecord {
     macs: Vec<String>,
     uuid: String,
     spec_hash: Option<String>,
+    /// cloud-init's result, where somebody waited for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cloud_init: Option<&'static str>,
     #[serde(skip)]
     age: Option<Duration>,
 }
@@ -80,8 +84,19 @@ impl InstanceRecord {
             macs: instance.macs().into_iter().map(str::to_owned).collect(),
             uuid: instance.domain.uuid.clone(),
             spec_hash: ours.map(|metadata| metadata.spec_hash.clone()),
+            cloud_init: None,
             age: created.and_then(|at| Duration::try_from(now.duration_since(at)).ok()),
         }
+    }
+
+    /// The same record with what `--wait=cloud-init` found out.
+    #[must_use]
+    pub fn with_cloud_init(mut self, result: CloudInitResult) -> Self {
+        self.cloud_init = Some(match result {
+            CloudInitResult::Done => "done",
+            CloudInitResult::Degraded(_) => "degraded",
+        });
+        self
     }
 
     /// The state for people: libvirt's own where it says more.

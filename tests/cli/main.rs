@@ -177,6 +177,22 @@ const CASES: &[Case] = &[
         "create --zone one --name web1 --dry-run",
     ),
     ("check-without-libvirt", "local", "check"),
+    ("exec-without-a-command", "remote", "exec web1"),
+    (
+        "exec-on-a-host-that-is-gone",
+        "remote",
+        "exec hosts/gone/domains/web1 -- true",
+    ),
+    (
+        "exec-in-an-unknown-zone",
+        "remote",
+        "exec web1 --zone moon -- true",
+    ),
+    (
+        "exec-without-libvirt-json",
+        "local",
+        "exec web1 --zone one -o json -- true",
+    ),
     ("config-validate", "remote", "config validate"),
     (
         "config-validate-unknown-provider",

@@ -31,6 +31,20 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What commands that pass on another program's exit status have instead.
+const PASSED_ON: &[(&str, &str)] = &[
+    (
+        "0 to 255",
+        "The command's own exit status; 128 and N where signal N ended it.",
+    ),
+    (
+        "121, 122, 123, 124, 125",
+        "Failure of egressctl itself: permanent, usage, no such instance, transient (also a time limit), out of room. \
+         A command line that can't be understood is 2.",
+    ),
+    ("130, 143", "Interrupted by SIGINT or SIGTERM."),
+];
+
 const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "EGRESSCTL_CONFIG",
@@ -121,13 +135,35 @@ fn command_page(name: &str, command: &clap::Command) -> String {
     let mut rest = Roff::new();
     rest.control("SH", ["EXAMPLES"]);
     literal(&mut rest, &examples(command));
-    table(&mut rest, "EXIT STATUS", EXIT_STATUS);
+    let passes_on = name == "egressctl-exec";
+    let exit_status = if passes_on { PASSED_ON } else { EXIT_STATUS };
+    notes(&mut rest, command);
+    table(&mut rest, "EXIT STATUS", exit_status);
     table(&mut rest, "ENVIRONMENT", ENVIRONMENT);
     table(&mut rest, "FILES", FILES);
     rest.control("SH", ["SEE ALSO"]);
     rest.text(see_also(name, command));
     rest.to_writer(&mut page).unwrap();
     String::from_utf8(page).unwrap()
+}
+
+/// What the help says after its examples.
+fn notes(roff: &mut Roff, command: &clap::Command) {
+    let help = command.get_after_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    // Of egressctl itself it is the exit status, which has a section of its own.
+    let paragraphs = help.split("\n\n").skip(1);
+    let paragraphs: Vec<&str> = paragraphs
+        .filter(|text| !text.starts_with("Exit status:"))
+        .collect();
+    if paragraphs.is_empty() {
+        return;
+    }
+    roff.control("SH", ["NOTES"]);
+    for paragraph in paragraphs {
+        roff.control("PP", []);
+        roff.text([roman(paragraph.replace('\n', " "))]);
+    }
 }
 
 fn source() -> String {

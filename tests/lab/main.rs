@@ -9,6 +9,7 @@ mod crash;
 mod credentials;
 mod deletion;
 mod distance;
+mod enter;
 mod gc;
 mod generations;
 mod guest;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use virt::domain::Domain;
 use virt::sys;
 
-use super::super::error::{NO_DOMAIN, OPERATION_INVALID};
+use super::super::error::{ARGUMENT_UNSUPPORTED, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
     AddressSource, CALLS_AT_ONCE, DomainCalls, DomainInfo, DomainRef, DomainState, InterfaceInfo,
     NvramPolicy,
 };
 use super::{About, Connection, lock, raw};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 use crate::parallel;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
 
@@ -280,10 +280,19 @@ impl DomainCalls for Connection {
     fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String> {
         let handle = self.handle(domain)?;
         let seconds = i32::try_from(limit.as_secs()).unwrap_or(i32::MAX);
-        self.rpc(
-            "virDomainQemuAgentCommand",
-            &About("domain", &domain.name),
-            || handle.qemu_agent_command(json, seconds, 0),
-        )
+        let about = About("domain", &domain.name);
+        self.attempt("virDomainQemuAgentCommand", &about, self.limits.rpc, || {
+            handle.qemu_agent_command(json, seconds, 0)
+        })
+        .map_err(|failure| {
+            let error = self.error(&failure);
+            // The domain has no channel for an agent: none will ever come.
+            if failure.is(ARGUMENT_UNSUPPORTED) {
+                return error
+                    .with_class(Class::Permanent)
+                    .with_reason(Reason::AgentUnavailable);
+            }
+            error
+        })
     }
 }

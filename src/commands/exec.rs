@@ -1,0 +1,53 @@
+//! `egressctl exec`.
+
+use std::io::Read as _;
+
+use super::Context;
+use crate::cli::ExecArgs;
+use crate::error::{Error, Reason, Result};
+use crate::guest::{self, Agent, Program, STDIN_LIMIT, Sink};
+use crate::output::Ui;
+
+/// Gives the command's own exit status.
+pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
+    let stdin = args.stdin.then(read_stdin).transpose()?;
+    let (host, instance) = context.running(&args.target)?;
+    let hypervisor = host.connect()?;
+    let program = Program {
+        words: &args.command,
+        stdin: stdin.as_deref(),
+        timeout: args.timeout,
+    };
+    let agent = Agent::new(&*hypervisor, &instance.domain);
+    let ended = guest::run(agent, &program, &context.cancels.work, &mut To(context.ui));
+    Ok(ended.map_err(|error| error.on_host(host.name()))?.status())
+}
+
+/// All of stdin: the agent takes it in one piece.
+fn read_stdin() -> Result<Vec<u8>> {
+    let failed = |what: &str| Error::usage(Reason::BadArgument, format!("stdin {what}"));
+    let mut data = Vec::new();
+    std::io::stdin()
+        .take(STDIN_LIMIT as u64 + 1)
+        .read_to_end(&mut data)
+        .map_err(|error| failed("can't be read").because(error))?;
+    if data.len() > STDIN_LIMIT {
+        return Err(failed(
+            "is larger than 2 MiB, the most that a guest agent can be given",
+        ));
+    }
+    Ok(data)
+}
+
+/// A reader that is gone doesn't end the command: its exit status counts all the same.
+struct To<'a>(&'a Ui);
+
+impl Sink for To<'_> {
+    fn stdout(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.bytes(bytes).map(drop)
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.stderr_bytes(bytes).map(drop)
+    }
+}

@@ -1,0 +1,104 @@
+//! What is done inside a guest, by qemu-guest-agent: single commands, files, programs.
+
+mod file;
+mod program;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, Reason, Result};
+use crate::libvirt::{DomainRef, Hypervisor};
+
+pub use file::GuestFile;
+pub use program::{Ended, Program, STDIN_LIMIT, Sink, run};
+
+/// How long the agent may take for one command; without KVM, the start of a process takes seconds.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// The agent of one guest.
+#[derive(Clone, Copy)]
+pub struct Agent<'a> {
+    hypervisor: &'a dyn Hypervisor,
+    domain: &'a DomainRef,
+    limit: Duration,
+}
+
+impl<'a> Agent<'a> {
+    /// The agent of that domain's guest; nothing is asked yet.
+    pub fn new(hypervisor: &'a dyn Hypervisor, domain: &'a DomainRef) -> Self {
+        Agent {
+            hypervisor,
+            domain,
+            limit: LIMIT,
+        }
+    }
+
+    /// The same agent with another limit for each command, in whole seconds.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Agent { limit, ..self }
+    }
+
+    /// The domain's name.
+    pub fn name(&self) -> &'a str {
+        &self.domain.name
+    }
+
+    /// One command of the agent (QEMU's qemu-ga-ref); gives what it returned.
+    ///
+    /// Errors: [`Reason::AgentUnavailable`] where no agent answers, [`Reason::AgentRefused`] where it says no.
+    pub fn call(&self, command: &str, arguments: &Value) -> Result<Value> {
+        let request = json!({ "execute": command, "arguments": arguments }).to_string();
+        let answer = self
+            .hypervisor
+            .agent_command(self.domain, &request, self.limit)
+            .map_err(|error| self.explain(error, command))?;
+        let answer: Value = serde_json::from_str(&answer).map_err(|error| {
+            Error::transient(Reason::AgentRefused, "the guest agent's answer is no JSON")
+                .because(error)
+        })?;
+        Ok(answer["return"].clone())
+    }
+
+    /// Whether it answers at all.
+    pub fn ping(&self) -> Result<()> {
+        self.call("guest-ping", &json!({})).map(drop)
+    }
+
+    /// The same error, for the person who wanted something of the guest.
+    fn explain(&self, error: Error, command: &str) -> Error {
+        let name = self.name();
+        match error.reason() {
+            Reason::AgentUnavailable => {
+                let cause = error.causes().first().cloned();
+                let explained = Error::new(
+                    error.class(),
+                    Reason::AgentUnavailable,
+                    format!("the guest agent of instance {name} doesn't answer"),
+                )
+                .because(cause.unwrap_or_else(|| error.message().to_owned()))
+                .hint(
+                    "it is installed late in an instance's first boot, unless the configuration says \
+                     installGuestAgent: false; create --wait=agent waits for it",
+                )
+                .hint(format!(
+                    "on the host, virsh console {name} shows what the guest is doing"
+                ));
+                match error.host() {
+                    Some(host) => explained.on_host(host),
+                    None => explained,
+                }
+            }
+            Reason::AgentRefused => error
+                .while_doing(format!(
+                    "the guest agent of instance {name} refused {command}"
+                ))
+                .hint(
+                    "distributions switch some of its commands off, in /etc/sysconfig/qemu-ga or \
+                     /etc/qemu/qemu-ga.conf in the guest",
+                ),
+            _ => error,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Going into a real guest: commands and logs. One boot for all of it.
+
+use std::time::Duration;
+
+use crate::cli::Cli;
+use crate::lab;
+use crate::support::{Lab, wait_until};
+
+const NAME: &str = "lt-enter";
+
+/// A proxy, as in examples/cloud-init/squid.yaml.
+const USER_DATA: &str = "#cloud-config
+write_files:
+- path: /etc/squid/conf.d/egressctl.conf
+  content: |
+    http_access allow localnet
+    shutdown_lifetime 1 second
+packages:
+- squid
+runcmd:
+- echo lt-enter printed this
+- systemctl is-active --quiet squid || systemctl enable --now squid
+";
+
+#[test]
+fn an_instance_lets_us_in() {
+    let lab = lab!();
+    let _instance = lab.instance(NAME);
+    let cli = lab.cli();
+    create_tells_cloud_inits_result(&lab, &cli);
+    exec_is_like_the_command_itself(&cli);
+    exec_has_failures_of_its_own(&cli);
+    logs_are_cloud_inits(&cli);
+    // The last one: the agent doesn't come back.
+    a_hung_agent_and_a_stopped_domain_are_told_apart(&lab, &cli);
+}
+
+fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
+    let file = lab.write("user-data", USER_DATA);
+    let args = [
+        "create",
+        "--zone",
+        "nas1",
+        "--image",
+        "debian-13",
+        "--name",
+        NAME,
+        "--machine-type",
+        "medium",
+        "--user-data",
+        file.to_str().unwrap(),
+    ];
+    cli.run(&args).exits(0);
+    cli.run(&["logs", NAME, "-o", "json"])
+        .exits(4)
+        .fails_with("AgentUnavailable", "create --wait=agent");
+    // Waits for the agent, and ends by itself.
+    cli.run(&["logs", NAME, "--follow"])
+        .exits(0)
+        .says("waiting for the guest agent")
+        .prints("lt-enter printed this");
+    let waits = ["--wait=cloud-init", "--timeout", "5m", "-o", "json"];
+    let ready = cli.run(&[&args[..], &waits[..]].concat()).exits(0);
+    assert_eq!(ready.item()["cloudInit"], "done", "{ready}");
+}
+
+fn exec_is_like_the_command_itself(cli: &Cli) {
+    let sh = |script| cli.run(&["exec", NAME, "--", "sh", "-c", script]);
+    let run = sh("echo out; echo err >&2; exit 7").exits(7);
+    assert_eq!(
+        (run.stdout.as_str(), run.stderr.as_str()),
+        ("out\n", "err\n")
+    );
+    sh("kill -9 $$").exits(137).says_nothing();
+    let words = ["a b", "$x", "it's", "", "--", "-n"];
+    let args = [&["exec", NAME, "--", "printf", "%s|"], &words[..]].concat();
+    cli.run(&args).exits(0).prints_only("a b|$x|it's||--|-n|");
+    // Beyond what one answer of the agent can hold, which is 4 MiB in base64.
+    let long = sh("yes 0123456 | head -c 6000000").exits(0);
+    assert!(long.stdout == "0123456\n".repeat(750_000));
+    let bytes: Vec<u8> = (0..=255).collect();
+    let args = ["exec", "hosts/nas1/domains/lt-enter", "--stdin", "--"];
+    let args = [&args[..], &["od", "-An", "-v", "-tu1", "-w256"]].concat();
+    let seen = cli.run_with_stdin(&args, &bytes).exits(0);
+    let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
+    let words: Vec<&str> = seen.stdout.split_whitespace().collect();
+    assert_eq!(words, numbers);
+    // The directory of this very command, and no other.
+    let left = sh("ls -d /var/tmp/egressctl-*").exits(0);
+    assert_eq!(left.stdout.lines().count(), 1, "{left}");
+}
+
+fn exec_has_failures_of_its_own(cli: &Cli) {
+    let exec = |args: &[&str]| cli.run(&[&["exec", NAME], args].concat());
+    exec(&["--", "lt-no-such-command"])
+        .exits(127)
+        .says("not found");
+    exec(&["--", "/etc/passwd"]).exits(126);
+    cli.run(&["exec", "lt-nobody", "--", "true"])
+        .exits(123)
+        .says("there is no instance");
+    let pid = |command: &str| {
+        let found = exec(&["--", "pgrep", "-fx", command]).exits(0);
+        found.stdout.trim().to_owned()
+    };
+    let slow = exec(&["--timeout", "1s", "--", "sleep", "97"])
+        .exits(124)
+        .says("wasn't done in time");
+    slow.says(&format!("as process {},", pid("sleep 97")));
+    let running = cli.start(&["exec", NAME, "--", "sleep", "98"]);
+    wait_until("the command runs", Duration::from_secs(30), || {
+        exec(&["--", "pgrep", "-fx", "sleep 98"]).ends_well()
+    });
+    running.signal("TERM");
+    running
+        .wait()
+        .exits(143)
+        .says(&format!("as process {},", pid("sleep 98")));
+    exec(&["--", "pkill", "sleep"]).exits(0);
+}
+
+fn logs_are_cloud_inits(cli: &Cli) {
+    let logs = cli.run(&["logs", NAME, "--zone", "nas1"]).exits(0);
+    let file = "/var/log/cloud-init-output.log";
+    let file = cli.run(&["exec", NAME, "--", "cat", file]).exits(0);
+    assert!(
+        logs.stdout == file.stdout && !file.stdout.is_empty(),
+        "{logs}"
+    );
+    // cloud-init is done: there is nothing to wait for.
+    let followed = cli.run(&["logs", NAME, "-f"]).exits(0);
+    followed.prints_only(&logs.stdout);
+}
+
+fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
+    let exec = |command: &[&str]| cli.run(&[&["exec", NAME, "-o", "json", "--"], command].concat());
+    exec(&[
+        "systemd-run",
+        "--on-active=1",
+        "pkill",
+        "-STOP",
+        "-x",
+        "qemu-ga",
+    ])
+    .exits(0);
+    wait_until("the agent hangs", Duration::from_secs(90), || {
+        !exec(&["true"]).ends_well()
+    });
+    exec(&["true"])
+        .exits(124)
+        .fails_with("AgentUnavailable", "create --wait=agent");
+    lab.virsh("nas1", &["destroy", NAME]);
+    exec(&["true"])
+        .exits(121)
+        .says("shut off")
+        .fails_with("NotRunning", "egressctl create");
+}
