@@ -183,6 +183,8 @@ reasons! {
     NotReady,
     /// The domain doesn't run.
     NotRunning,
+    /// Somebody else has the instance's console.
+    ConsoleBusy,
     /// No guest agent answers: there is none (yet), or it hangs.
     AgentUnavailable,
     /// The guest agent answered that it can't or won't.

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod commands;
 pub mod complete;
 pub mod config;
+pub mod console;
 pub mod create;
 pub mod delete;
 pub mod error;

@@ -20,6 +20,7 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
             } else if !cancels.cleanup.is_set() {
                 cancels.cleanup.set(signal);
             } else {
+                crate::output::restore_terminal();
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         }

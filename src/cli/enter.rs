@@ -1,4 +1,4 @@
-//! Arguments of the commands that go into an instance: exec, logs.
+//! Arguments of the commands that go into an instance: exec, logs, console.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub struct ExecArgs {
   egressctl logs web1 --follow
 
 Shows /var/log/cloud-init-output.log, read by the guest agent: what cloud-init's
-own steps printed.")]
+own steps printed. The boot before that is on the console.")]
 pub struct LogsArgs {
     /// Which instance.
     #[command(flatten)]
@@ -64,4 +64,22 @@ pub struct LogsArgs {
     /// Go on until cloud-init is done; waits for the guest agent first
     #[arg(long, short = 'f')]
     pub follow: bool,
+}
+
+/// `egressctl console`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  egressctl console web1
+  egressctl console web1 > boot.log
+
+The guest's serial console, as libvirt has it: press Enter for a prompt, ^] to
+leave. Where stdin is no terminal, nothing is typed: the output is shown until
+the domain stops or a signal ends egressctl.")]
+pub struct ConsoleArgs {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Take the console from whoever has it
+    #[arg(long)]
+    pub force: bool,
 }

@@ -15,7 +15,7 @@ pub use args::{
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
 };
 
-pub use enter::{ExecArgs, LogsArgs, TargetArgs};
+pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, TargetArgs};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
@@ -110,6 +110,8 @@ pub enum Command {
     Exec(ExecArgs),
     /// Show what cloud-init printed in an instance
     Logs(LogsArgs),
+    /// Use an instance's serial console
+    Console(ConsoleArgs),
     /// Set how long an instance lives from now on
     Extend(ExtendArgs),
     /// Delete what nobody needs: expired instances, leftovers of crashes

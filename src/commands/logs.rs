@@ -66,7 +66,7 @@ fn follow(context: &Context<'_>, host: &HostSession, instance: &Instance) -> Res
                 if !told {
                     let name = agent.name();
                     context.ui.note(&format!(
-                        "{name}: waiting for the guest agent; on the host, virsh console {name} shows the boot"
+                        "{name}: waiting for the guest agent; egressctl console {name} shows the boot"
                     ));
                     told = true;
                 }

@@ -3,6 +3,7 @@
 mod check;
 mod completion;
 mod config;
+mod console;
 mod create;
 mod delete;
 mod exec;
@@ -69,6 +70,7 @@ fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Outcome> {
         Command::Delete(args) => delete::run(args, &context()?),
         Command::Exec(args) => return exec::run(args, &context()?).map(Outcome::Status),
         Command::Logs(args) => logs::run(args, &context()?),
+        Command::Console(args) => console::run(args, &context()?),
         Command::Extend(args) => extend::run(args, &context()?),
         Command::Gc(args) => gc::run(args, &context()?),
         Command::Image(command) => image::run(command, &context()?),

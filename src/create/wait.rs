@@ -120,7 +120,7 @@ fn not_ready(
     .on_host(host.name())
     .because(format!("seen last: {seen}"))
     .hint(format!(
-        "the instance was kept; on the host, virsh console {name} shows what it is doing"
+        "the instance was kept; egressctl console {name} shows what it is doing"
     ))
 }
 

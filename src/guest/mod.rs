@@ -83,7 +83,7 @@ impl<'a> Agent<'a> {
                      installGuestAgent: false; create --wait=agent waits for it",
                 )
                 .hint(format!(
-                    "on the host, virsh console {name} shows what the guest is doing"
+                    "egressctl console {name} shows what the guest is doing"
                 ));
                 match error.host() {
                     Some(host) => explained.on_host(host),

@@ -19,7 +19,7 @@ pub(super) struct LibvirtError {
 const INTERNAL_ERROR: u32 = 1;
 const NO_SUPPORT: u32 = 3;
 const INVALID_ARG: u32 = 8;
-const OPERATION_FAILED: u32 = 9;
+pub(super) const OPERATION_FAILED: u32 = 9;
 const XML_ERROR: u32 = 27;
 const OPERATION_DENIED: u32 = 29;
 const SYSTEM_ERROR: u32 = 38;

@@ -213,6 +213,17 @@ pub trait VolumeUpload: Send {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
+/// A guest's serial console, open. Threads may share it: one receives, another sends.
+pub trait Console: Send + Sync {
+    /// What the guest wrote, at least one byte (`virStreamRecv`); 0 where the console was closed at the other end.
+    /// Waits without a limit: a guest may be silent for days.
+    fn receive(&self, buffer: &mut [u8]) -> Result<usize>;
+    /// Types all of `data` (`virStreamSend`).
+    fn send(&self, data: &[u8]) -> Result<()>;
+    /// Ends it (`virStreamAbort`), and the connection it came from; a waiting [`receive`](Console::receive) returns.
+    fn close(&self);
+}
+
 /// What egressctl asks of one host's libvirt.
 pub trait Hypervisor: HostCalls + DomainCalls + StorageCalls {}
 
@@ -271,6 +282,10 @@ pub trait DomainCalls: Send + Sync {
         domain: &DomainRef,
         source: AddressSource,
     ) -> Result<Vec<InterfaceInfo>>;
+    /// `virDomainOpenConsole`: the domain's first one. `force` takes it from whoever has it.
+    ///
+    /// Errors: [`Reason::ConsoleBusy`](crate::error::Reason::ConsoleBusy).
+    fn open_console(&self, domain: &DomainRef, force: bool) -> Result<Box<dyn Console + '_>>;
     /// `virDomainQemuAgentCommand`, with a limit in whole seconds. Errors: [`Reason::AgentUnavailable`] where none
     /// answers within it, [`Reason::AgentRefused`] where the agent itself says no.
     ///

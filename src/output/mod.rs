@@ -5,6 +5,7 @@ mod progress;
 mod prompt;
 mod records;
 mod table;
+mod terminal;
 mod upkeep;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,6 +17,7 @@ pub use document::{Document, Row};
 pub use progress::PullBars;
 pub use prompt::passphrase;
 pub use records::{CheckRecord, DeletedRecord, InstanceRecord, PulledRecord};
+pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 
 /// How this run talks: formats, terminal, quietness.

@@ -193,6 +193,11 @@ const CASES: &[Case] = &[
         "local",
         "exec web1 --zone one -o json -- true",
     ),
+    (
+        "console-without-libvirt",
+        "local",
+        "console web1 --zone one",
+    ),
     ("config-validate", "remote", "config validate"),
     (
         "config-validate-unknown-provider",

@@ -40,7 +40,8 @@ impl Cli {
         self
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// Ready to be started.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let own = || std::env::var_os("EGRESSCTL_BIN").map(PathBuf::from);
         let binary = self.binary.clone().or_else(own);
         let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into());

@@ -1,10 +1,13 @@
-//! Going into a real guest: commands and logs. One boot for all of it.
+//! Going into a real guest: commands, logs, console. One boot for all of it.
 
 use std::time::Duration;
 
+use rustix::termios::LocalModes;
+
 use crate::cli::Cli;
 use crate::lab;
-use crate::support::{Lab, wait_until};
+use crate::support::{Cleanup, Lab, wait_until};
+use crate::terminal::Terminal;
 
 const NAME: &str = "lt-enter";
 
@@ -31,6 +34,8 @@ fn an_instance_lets_us_in() {
     exec_is_like_the_command_itself(&cli);
     exec_has_failures_of_its_own(&cli);
     logs_are_cloud_inits(&cli);
+    the_console_is_a_terminal(&lab, &cli);
+    the_console_is_shown_where_nobody_types(&cli);
     // The last one: the agent doesn't come back.
     a_hung_agent_and_a_stopped_domain_are_told_apart(&lab, &cli);
 }
@@ -132,6 +137,89 @@ fn logs_are_cloud_inits(cli: &Cli) {
     followed.prints_only(&logs.stdout);
 }
 
+/// Whether keys reach a program on the terminal as they are pressed.
+fn is_raw(terminal: &Terminal) -> bool {
+    let modes = terminal.modes();
+    assert_eq!(
+        modes.contains(LocalModes::ICANON),
+        modes.contains(LocalModes::ECHO)
+    );
+    !modes.contains(LocalModes::ICANON)
+}
+
+fn the_console_is_a_terminal(lab: &Lab, cli: &Cli) {
+    let mut first = Terminal::start(cli, &["console", NAME]);
+    first.expect("^] leaves it");
+    first.press("\r");
+    first.expect("login:");
+    assert!(is_raw(&first));
+    // One at a time, unless it is taken.
+    let mut second = Terminal::start(cli, &["console", NAME]);
+    second.expect("somebody else has the console");
+    second.expect("--force");
+    assert_eq!(second.ends(), Some(4));
+    let mut second = Terminal::start(cli, &["console", NAME, "--force"]);
+    first.expect("the console was closed");
+    assert!(!is_raw(&first));
+    assert_eq!(first.ends(), Some(0));
+    second.press("\r");
+    second.expect("login:");
+    second.press("\x1d");
+    second.expect("left the console");
+    assert!(!is_raw(&second));
+    assert_eq!(second.ends(), Some(0));
+    // However it ends, the terminal is as it was.
+    let in_use = || {
+        let mut terminal = Terminal::start(cli, &["console", NAME]);
+        terminal.expect("^] leaves it");
+        terminal.press("\r");
+        terminal.expect("login:");
+        assert!(is_raw(&terminal));
+        terminal
+    };
+    let mut terminal = in_use();
+    terminal.signal("TERM");
+    terminal.expect("interrupted");
+    assert!(!is_raw(&terminal));
+    assert_eq!(terminal.ends(), Some(143));
+    // Also where nothing is waited for any more.
+    let mut terminal = in_use();
+    lab.lab(&["libvirtd", "nas1", "stop"]);
+    let _goes_on = Cleanup::later(|| drop(lab.lab(&["libvirtd", "nas1", "cont"])));
+    for _ in 0..3 {
+        terminal.signal("TERM");
+        // Signals that come together are one.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(terminal.ends(), None);
+    assert!(!is_raw(&terminal));
+    lab.lab(&["libvirtd", "nas1", "cont"]);
+    let mut terminal = in_use();
+    // The sshd of this very session; the listener stays, and so does the shell that has this pattern.
+    lab.on("nas1", "pkill -f 'sshd.*[:] virt'");
+    terminal.expect("connection was lost");
+    assert!(!is_raw(&terminal));
+    assert_eq!(terminal.ends(), Some(4));
+}
+
+fn the_console_is_shown_where_nobody_types(cli: &Cli) {
+    let running = cli.start(&["console", NAME]);
+    let say = "echo lt-enter on the console > /dev/ttyS0";
+    wait_until("the console is taken", Duration::from_secs(30), || {
+        let other = cli.run(&["console", NAME, "-o", "json"]);
+        other.stderr().contains("ConsoleBusy")
+    });
+    cli.run(&["exec", NAME, "--", "sh", "-c", say]).exits(0);
+    // Everything that was written has come through before the agent's answer to this.
+    cli.run(&["exec", NAME, "--", "sleep", "2"]).exits(0);
+    running.signal("TERM");
+    running
+        .wait()
+        .exits(143)
+        .prints("lt-enter on the console")
+        .says("nothing is typed");
+}
+
 fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
     let exec = |command: &[&str]| cli.run(&[&["exec", NAME, "-o", "json", "--"], command].concat());
     exec(&[
@@ -149,7 +237,14 @@ fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
     exec(&["true"])
         .exits(124)
         .fails_with("AgentUnavailable", "create --wait=agent");
+    let mut console = Terminal::start(cli, &["console", NAME]);
+    console.expect("^] leaves it");
+    console.press("\r");
+    console.expect("login:");
     lab.virsh("nas1", &["destroy", NAME]);
+    console.expect("the domain stopped");
+    assert!(!is_raw(&console));
+    assert_eq!(console.ends(), Some(0));
     exec(&["true"])
         .exits(121)
         .says("shut off")

@@ -22,3 +22,4 @@ mod pull;
 mod pull_faults;
 mod refusals;
 mod support;
+mod terminal;

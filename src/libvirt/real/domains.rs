@@ -8,9 +8,10 @@ use virt::sys;
 
 use super::super::error::{ARGUMENT_UNSUPPORTED, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
-    AddressSource, CALLS_AT_ONCE, DomainCalls, DomainInfo, DomainRef, DomainState, InterfaceInfo,
+    AddressSource, CALLS_AT_ONCE, Console, DomainCalls, DomainInfo, DomainRef, DomainState, InterfaceInfo,
     NvramPolicy,
 };
+use super::console::ConsoleStream;
 use super::{About, Connection, lock, raw};
 use crate::error::{Class, Error, Reason, Result};
 use crate::parallel;
@@ -24,7 +25,7 @@ impl Connection {
         Ok(DomainRef { name, uuid })
     }
 
-    fn handle(&self, domain: &DomainRef) -> Result<Domain> {
+    pub(super) fn handle(&self, domain: &DomainRef) -> Result<Domain> {
         if let Some(handle) = lock(&self.domains).get(&domain.uuid) {
             return Ok(handle.clone());
         }
@@ -275,6 +276,10 @@ impl DomainCalls for Connection {
                     .collect(),
             })
             .collect())
+    }
+
+    fn open_console(&self, domain: &DomainRef, force: bool) -> Result<Box<dyn Console + '_>> {
+        Ok(Box::new(ConsoleStream::open(self, domain, force)?))
     }
 
     fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String> {

@@ -1,0 +1,110 @@
+//! egressctl on a terminal of its own: keys go in, and what the screen shows is looked at.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+
+use crate::cli::Cli;
+
+/// How long the screen may take to show something: guests are slow without KVM.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An egressctl whose stdin, stdout and stderr are one terminal.
+pub(crate) struct Terminal {
+    child: Child,
+    keys: File,
+    /// The program's side, kept open so that the terminal outlives the program.
+    side: OwnedFd,
+    output: Receiver<Vec<u8>>,
+    screen: String,
+}
+
+impl Terminal {
+    /// Starts it; it isn't in a session of its own, so signals come by `signal` alone.
+    pub(crate) fn start(cli: &Cli, args: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags =
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+        let side = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+        let stdio = || Stdio::from(side.try_clone().unwrap());
+        let child = cli
+            .command(args)
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let keys = File::from(ours);
+        let (sender, output) = channel();
+        let mut screen = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Terminal {
+            child,
+            keys,
+            side,
+            output,
+            screen: String::new(),
+        }
+    }
+
+    /// Types.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text to appear after what was looked at before.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, text: &str) {
+        let end = Instant::now() + LIMIT;
+        while !self.screen.contains(text) {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(bytes) = self.output.recv_timeout(left) else {
+                panic!("no {text:?} on the screen:\n{}", self.screen);
+            };
+            self.screen += &String::from_utf8_lossy(&bytes);
+        }
+        let end = self.screen.find(text).unwrap() + text.len();
+        self.screen.drain(..end);
+    }
+
+    /// The terminal's modes.
+    pub(crate) fn modes(&self) -> LocalModes {
+        tcgetattr(self.side.as_fd()).unwrap().local_modes
+    }
+
+    /// Sends it a signal, by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end; gives the exit code.
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Both fail where it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
