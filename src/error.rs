@@ -183,6 +183,8 @@ reasons! {
     NotReady,
     /// The domain doesn't run.
     NotRunning,
+    /// No page came through the instance's proxy.
+    ProbeFailed,
     /// Somebody else has the instance's console.
     ConsoleBusy,
     /// No guest agent answers: there is none (yet), or it hangs.

@@ -15,7 +15,7 @@ pub use args::{
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
 };
 
-pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, TargetArgs};
+pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
@@ -106,12 +106,16 @@ pub enum Command {
     List(ListArgs),
     /// Delete instances with their volumes
     Delete(DeleteArgs),
+    /// Log in to an instance, or run a command there, by ssh
+    Ssh(SshArgs),
     /// Run a command in an instance, by its guest agent
     Exec(ExecArgs),
     /// Show what cloud-init printed in an instance
     Logs(LogsArgs),
     /// Use an instance's serial console
     Console(ConsoleArgs),
+    /// Fetch a page through an instance's HTTP proxy
+    Probe(ProbeArgs),
     /// Set how long an instance lives from now on
     Extend(ExtendArgs),
     /// Delete what nobody needs: expired instances, leftovers of crashes

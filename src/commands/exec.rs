@@ -32,9 +32,10 @@ fn read_stdin() -> Result<Vec<u8>> {
         .read_to_end(&mut data)
         .map_err(|error| failed("can't be read").because(error))?;
     if data.len() > STDIN_LIMIT {
-        return Err(failed(
-            "is larger than 2 MiB, the most that a guest agent can be given",
-        ));
+        return Err(
+            failed("is larger than 2 MiB, the most that a guest agent can be given")
+                .hint("egressctl ssh has no such limit"),
+        );
     }
     Ok(data)
 }

@@ -13,11 +13,15 @@ mod get;
 mod image;
 mod list;
 mod logs;
+mod probe;
+mod ssh;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg, TargetArgs};
+use crate::address;
+use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg, TargetArgs, ViaArg};
 use crate::config::{Config, Image, Provider, discover, load, process_env};
 use crate::error::{Class, Error, Reason, Result};
 use crate::find::{self, Managers};
@@ -27,11 +31,12 @@ use crate::instance::Instance;
 use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
 use crate::placement;
+use crate::reach::Way;
 use crate::xml::metadata::Manager;
 
 /// Runs the command, tells its errors, and gives the exit code.
 pub fn main(cli: &Cli, ui: &Ui, cancels: &Cancels) -> u8 {
-    let passes_on = matches!(cli.command, Command::Exec(_));
+    let passes_on = matches!(cli.command, Command::Exec(_) | Command::Ssh(_));
     let errors = match run(cli, ui, cancels) {
         Ok(Outcome::Status(status)) => return status,
         Ok(Outcome::Errors(errors)) => errors,
@@ -70,6 +75,8 @@ fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Outcome> {
         Command::Delete(args) => delete::run(args, &context()?),
         Command::Exec(args) => return exec::run(args, &context()?).map(Outcome::Status),
         Command::Logs(args) => logs::run(args, &context()?),
+        Command::Ssh(args) => return ssh::run(args, &context()?).map(Outcome::Status),
+        Command::Probe(args) => probe::run(args, &context()?),
         Command::Console(args) => console::run(args, &context()?),
         Command::Extend(args) => extend::run(args, &context()?),
         Command::Gc(args) => gc::run(args, &context()?),
@@ -156,6 +163,32 @@ impl<'a> Context<'a> {
         )))
     }
 
+    /// The instance with its addresses, and the one to use.
+    fn with_address(
+        &self,
+        host: &HostSession,
+        mut instance: Instance,
+    ) -> Result<(Instance, IpAddr)> {
+        let (addresses, asked) = address::find(&*host.connect()?, &instance);
+        self.cancels.work.check()?;
+        instance.addresses = addresses;
+        if let Some(ip) = instance.addresses.primary() {
+            return Ok((instance, ip));
+        }
+        let name = &instance.domain.name;
+        let mut error = Error::transient(
+            Reason::NotReady,
+            format!("no address of instance {name} is known"),
+        )
+        .on_host(host.name());
+        for asked in asked {
+            error = error.because(format!("{}: {}", asked.source.as_str(), asked.answer));
+        }
+        Err(error.hint(format!(
+            "egressctl console {name} shows what the guest is doing"
+        )))
+    }
+
     /// The sessions of these hosts of the configuration.
     fn sessions(&self, hosts: &[&crate::config::Host]) -> Vec<&HostSession> {
         self.hosts
@@ -191,6 +224,16 @@ impl From<ManagerArg> for Managers {
             ManagerArg::Kvm => Managers::only(Manager::Kvm),
             ManagerArg::Kvm2 => Managers::only(Manager::Kvm2),
             ManagerArg::All => Managers::all(),
+        }
+    }
+}
+
+impl From<ViaArg> for Option<Way> {
+    fn from(arg: ViaArg) -> Self {
+        match arg {
+            ViaArg::Auto => None,
+            ViaArg::Direct => Some(Way::Direct),
+            ViaArg::Host => Some(Way::Host),
         }
     }
 }

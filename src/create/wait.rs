@@ -1,6 +1,5 @@
 //! Waiting until an instance is ready: it has an address, its agent answers, cloud-init is done, a port listens.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -11,13 +10,13 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::guest::Agent;
 use crate::host::HostSession;
 use crate::instance::Instance;
+use crate::reach;
 
 /// How often the instance is looked at.
 const POLL: Duration = Duration::from_secs(2);
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
 /// A command in the guest: without KVM, cloud-init's own start takes many seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
-const PORT_LIMIT: Duration = Duration::from_secs(2);
 
 /// What to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,10 +162,14 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         },
         WaitFor::Port(port) => {
             if let Some(ip) = now.addresses.primary() {
-                return Ok(match knock(ip, port) {
-                    Ok(()) => Look::ready(now, None),
-                    Err(error) => Look::NotYet(format!("{ip} port {port}: {error}")),
-                });
+                return match reach::find(host, &*hypervisor, ip, port, None) {
+                    Ok(_) => Ok(Look::ready(now, None)),
+                    Err(error) if error.reason() == Reason::Interrupted => Err(error),
+                    Err(error) => {
+                        let seen = error.causes().join("; ");
+                        Ok(Look::NotYet(format!("{ip} port {port}: {seen}")))
+                    }
+                };
             }
         }
     }
@@ -186,10 +189,6 @@ fn cause(error: &Error) -> String {
         .first()
         .map_or(error.message(), String::as_str)
         .to_owned()
-}
-
-fn knock(ip: IpAddr, port: u16) -> std::io::Result<()> {
-    TcpStream::connect_timeout(&SocketAddr::new(ip, port), PORT_LIMIT).map(drop)
 }
 
 /// cloud-init's result, where it came to an end without errors.

@@ -12,6 +12,8 @@ mod raw;
 mod real;
 
 use std::fmt;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -248,6 +250,12 @@ pub trait HostCalls: Send + Sync {
     /// What a small shell command prints on the host, over the same SSH connection; `None` where sshd doesn't allow
     /// it. For facts that libvirt doesn't tell; reads only.
     fn host_command(&self, command: &str) -> Result<Option<String>>;
+    /// A TCP connection from the host, through the same SSH connection (a `direct-tcpip` channel). Not for `local: true`:
+    /// what that host reaches, this machine reaches, too.
+    ///
+    /// Errors: [`Reason::ForwardingRefused`](crate::error::Reason::ForwardingRefused),
+    /// [`Reason::ConnectFailed`](crate::error::Reason::ConnectFailed).
+    fn connect_tcp(&self, ip: IpAddr, port: u16, limit: Duration) -> Result<UnixStream>;
     /// Whether an interface of the host has that name (`virInterfaceLookupByName`); `None` where the daemon
     /// has no interface driver.
     fn interface_exists(&self, name: &str) -> Result<Option<bool>>;

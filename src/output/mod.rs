@@ -1,6 +1,7 @@
 //! The one place that prints: data on stdout, everything for people on stderr.
 
 mod document;
+mod probe;
 mod progress;
 mod prompt;
 mod records;
@@ -14,6 +15,7 @@ use crate::cli::{Format, GlobalArgs};
 use crate::error::{Class, Error, Reason, Result};
 
 pub use document::{Document, Row};
+pub use probe::ProbeRecord;
 pub use progress::PullBars;
 pub use prompt::passphrase;
 pub use records::{CheckRecord, DeletedRecord, InstanceRecord, PulledRecord};

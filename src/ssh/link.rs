@@ -150,8 +150,10 @@ impl Link {
         })
     }
 
-    /// Opens a TCP connection from the host, for the next hop.
-    pub(super) fn open_tcp(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
+    /// Opens a TCP connection from the host: for the next hop, or to an instance.
+    ///
+    /// Errors: [`Reason::ForwardingRefused`], [`Reason::ConnectFailed`], [`Reason::TimedOut`].
+    pub fn open_tcp(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
         let opened = self.shared.ask(limit, |reply| Command::Tcp {
             host: address.host.clone(),
             port: address.port,

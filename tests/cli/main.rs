@@ -193,11 +193,14 @@ const CASES: &[Case] = &[
         "local",
         "exec web1 --zone one -o json -- true",
     ),
+    ("ssh-bad-name", "remote", "ssh debian@web1"),
     (
         "console-without-libvirt",
         "local",
         "console web1 --zone one",
     ),
+    ("probe-bad-port", "remote", "probe web1 --port 0"),
+    ("probe-bad-way", "remote", "probe web1 --via tunnel"),
     ("config-validate", "remote", "config validate"),
     (
         "config-validate-unknown-provider",

@@ -24,7 +24,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
         "Transient failure: the same command may succeed later.",
     ),
     ("5", "The host has too little room: pool space or memory."),
-    ("6", "check ran, and found something wrong."),
+    ("6", "check or probe ran, and found something wrong."),
     (
         "130, 143",
         "Interrupted by SIGINT or SIGTERM, after cleaning up what this run had half made.",
@@ -35,7 +35,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
 const PASSED_ON: &[(&str, &str)] = &[
     (
         "0 to 255",
-        "The command's own exit status; 128 and N where signal N ended it.",
+        "The command's own exit status; 128 and N where signal N ended it, 255 where ssh itself failed.",
     ),
     (
         "121, 122, 123, 124, 125",
@@ -135,7 +135,7 @@ fn command_page(name: &str, command: &clap::Command) -> String {
     let mut rest = Roff::new();
     rest.control("SH", ["EXAMPLES"]);
     literal(&mut rest, &examples(command));
-    let passes_on = name == "egressctl-exec";
+    let passes_on = ["egressctl-exec", "egressctl-ssh"].contains(&name);
     let exit_status = if passes_on { PASSED_ON } else { EXIT_STATUS };
     notes(&mut rest, command);
     table(&mut rest, "EXIT STATUS", exit_status);

@@ -1,5 +1,6 @@
-//! Going into a real guest: commands, logs, console. One boot for all of it.
+//! Going into a real guest: commands, logs, console, SSH and the proxy in it. One boot for all of it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::termios::LocalModes;
@@ -20,6 +21,10 @@ write_files:
     shutdown_lifetime 1 second
 packages:
 - squid
+users:
+- name: lt
+  shell: /bin/sh
+  ssh_authorized_keys: ['PUBLIC KEY']
 runcmd:
 - echo lt-enter printed this
 - systemctl is-active --quiet squid || systemctl enable --now squid
@@ -34,6 +39,9 @@ fn an_instance_lets_us_in() {
     exec_is_like_the_command_itself(&cli);
     exec_has_failures_of_its_own(&cli);
     logs_are_cloud_inits(&cli);
+    ssh_knows_the_instance_and_passes_its_status(&lab, &cli);
+    probe_tells_the_egress_address(&lab, &cli);
+    ports_are_reached_through_the_host_where_they_must_be(&lab, &cli);
     the_console_is_a_terminal(&lab, &cli);
     the_console_is_shown_where_nobody_types(&cli);
     // The last one: the agent doesn't come back.
@@ -41,7 +49,7 @@ fn an_instance_lets_us_in() {
 }
 
 fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
-    let file = lab.write("user-data", USER_DATA);
+    let file = lab.write("user-data", USER_DATA.replace("PUBLIC KEY", &key(lab)));
     let args = [
         "create",
         "--zone",
@@ -135,6 +143,154 @@ fn logs_are_cloud_inits(cli: &Cli) {
     // cloud-init is done: there is nothing to wait for.
     let followed = cli.run(&["logs", NAME, "-f"]).exits(0);
     followed.prints_only(&logs.stdout);
+}
+
+/// A key pair of this test's own; gives the public key.
+fn key(lab: &Lab) -> String {
+    let file = lab.scratch("guest-key");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "lt", "-f"])
+        .arg(&file)
+        .status();
+    assert!(made.unwrap().success());
+    let public = std::fs::read_to_string(lab.scratch("guest-key.pub")).unwrap();
+    public.trim().to_owned()
+}
+
+/// The arguments that log in as the guest's user.
+fn as_lt<'a>(key: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["ssh", NAME, "-u", "lt", "-i", key], more].concat()
+}
+
+fn ssh_knows_the_instance_and_passes_its_status(lab: &Lab, cli: &Cli) {
+    let key = lab.scratch("guest-key");
+    let key = key.to_str().unwrap();
+    for via in ["auto", "direct", "host"] {
+        let script = "echo out; echo err >&2; echo $SSH_CONNECTION; exit 9";
+        let run = cli.run(&as_lt(key, &["--via", via, "--", script])).exits(9);
+        // Nothing was asked, nothing was trusted on first use.
+        assert_eq!(run.stderr, "err\n", "{run}");
+        let from = if via == "host" {
+            lab.address("nas1")
+        } else {
+            lab.gateway()
+        };
+        assert!(run.stdout.starts_with(&format!("out\n{from} ")), "{run}");
+    }
+    cli.run_with_stdin(&as_lt(key, &["--", "cat"]), b"through ssh")
+        .exits(0)
+        .prints_only("through ssh");
+    cli.run(&as_lt(key, &["--", "kill -9 $$"])).exits(255);
+    assert!(!lab.scratch(".ssh/known_hosts").exists());
+    // Another key than the agent tells: refused, whatever the person's own files say.
+    let hide = "cd /etc/ssh && mkdir k && mv ssh_host_*.pub k && ssh-keygen -qt rsa -N '' -f other \
+                && mv other.pub ssh_host_rsa_key.pub";
+    cli.run(&["exec", NAME, "--", "sh", "-c", hide]).exits(0);
+    cli.run(&as_lt(key, &["--", "true"]))
+        .exits(255)
+        .says("Host key verification failed");
+    // No key at all: ssh's own rules, which don't know it either, and can't ask.
+    let none = "cd /etc/ssh && rm ssh_host_rsa_key.pub other";
+    cli.run(&["exec", NAME, "--", "sh", "-c", none]).exits(0);
+    cli.run(&as_lt(key, &["--", "true"]))
+        .exits(255)
+        .says("your own known_hosts decides")
+        .says("Host key verification failed");
+    let back = "cd /etc/ssh && mv k/* . && rmdir k";
+    cli.run(&["exec", NAME, "--", "sh", "-c", back]).exits(0);
+    cli.run(&as_lt(key, &["--port", "2", "-o", "json", "--", "true"]))
+        .exits(124)
+        .fails_with("ConnectFailed", "");
+    cli.run(&["ssh", "lt-nobody"]).exits(123);
+}
+
+fn probe_tells_the_egress_address(lab: &Lab, cli: &Cli) {
+    let page = lab.url("/_client");
+    let get = cli.run(&["get", NAME, "-o", "json"]).exits(0).item();
+    for via in ["auto", "direct", "host"] {
+        let args = ["probe", NAME, "--url", &page, "--via", via, "-o", "json"];
+        let item = cli.run(&args).exits(0).item();
+        assert_eq!(item["egressIp"], get["ip"], "{item}");
+        assert_eq!(item["status"], 200, "{item}");
+        let taken = if via == "host" { "host" } else { "direct" };
+        assert_eq!(item["via"], taken, "{item}");
+        assert!(item["latencyMs"].is_u64(), "{item}");
+    }
+    let table = cli.run(&["probe", NAME, "--url", &page]).exits(0);
+    let table = table.prints("EGRESS").prints("direct");
+    assert!(table.stdout.contains(get["ip"].as_str().unwrap()));
+    // A page that fails is shown and told.
+    let missing = lab.url("/no-such-page");
+    let failed = cli.run(&["probe", NAME, "--url", &missing, "-o", "json"]);
+    let failed = failed.exits(6).fails_with("ProbeFailed", "egressctl logs");
+    assert_eq!(failed.item()["status"], 404, "{failed}");
+    cli.run(&[
+        "probe", NAME, "--url", &page, "--port", "3129", "-o", "json",
+    ])
+    .exits(6)
+    .fails_with("ProbeFailed", "egressctl exec");
+    // The proxy answers, and nobody behind it does.
+    cli.run(&[
+        "probe",
+        NAME,
+        "--url",
+        "http://10.255.255.255:1/",
+        "--timeout",
+        "3s",
+        "-o",
+        "json",
+    ])
+    .exits(6)
+    .says("ProbeFailed");
+}
+
+/// The guest's answers to this machine are dropped, as if that were in another network than the host.
+fn ports_are_reached_through_the_host_where_they_must_be(lab: &Lab, cli: &Cli) {
+    let ports = |what: &str| {
+        let gateway = lab.gateway();
+        let rules = format!(
+            "for port in 22 3128; do ip rule {what} to {gateway} ipproto tcp sport $port blackhole; done"
+        );
+        cli.run(&["exec", NAME, "--", "sh", "-c", &rules]).exits(0);
+    };
+    ports("add");
+    let create = [
+        "create",
+        "--zone",
+        "nas1",
+        "--image",
+        "debian-13",
+        "--name",
+        NAME,
+        "--machine-type",
+        "medium",
+        "--user-data",
+    ];
+    let file = lab.scratch("user-data");
+    let wait = [
+        file.to_str().unwrap(),
+        "--wait=port:3128",
+        "--timeout",
+        "1m",
+    ];
+    cli.run(&[&create[..], &wait[..]].concat()).exits(0);
+    let key = lab.scratch("guest-key");
+    let run = cli.run(&as_lt(
+        key.to_str().unwrap(),
+        &["--", "echo $SSH_CONNECTION"],
+    ));
+    let run = run.exits(0).says_nothing();
+    assert!(run.stdout.starts_with(&lab.address("nas1")), "{run}");
+    cli.run(&as_lt(
+        key.to_str().unwrap(),
+        &["--via", "direct", "--", "true"],
+    ))
+    .exits(124)
+    .says("from here");
+    let page = lab.url("/_client");
+    let probe = cli.run(&["probe", NAME, "--url", &page, "-o", "json"]);
+    assert_eq!(probe.exits(0).item()["via"], "host");
+    ports("del");
 }
 
 /// Whether keys reach a program on the terminal as they are pressed.

@@ -6,6 +6,7 @@
 Files have Content-Length, ETag and Last-Modified, and answer HEAD, Range and If-Range.
 
   GET  /_stats    {"/path": {"requests": 2, "heads": 0, "bytes": 123, "ranges": ["bytes=100-"]}}
+  GET  /_client   the address that asks
   POST /_reset    forget those counts, and those of /first/
 
 Prefixes, which may follow each other, spoil a file's delivery:
@@ -98,6 +99,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/_stats":
             return self.send_text(200, COUNTS.as_json(), "application/json")
+        if self.path == "/_client":
+            return self.send_text(200, self.client_address[0].encode() + b"\n")
         COUNTS.add(self.path, requests=1)
         if self.headers.get("Range"):
             COUNTS.add(self.path, ranges=[self.headers["Range"]])

@@ -133,6 +133,12 @@ impl Lab {
         address.strip_suffix(":22").unwrap().to_owned()
     }
 
+    /// This machine's address in the lab's LAN.
+    pub(crate) fn gateway(&self) -> String {
+        let address = self.address("nas1");
+        format!("{}.1", address.rsplit_once('.').unwrap().0)
+    }
+
     /// What the image server counted for a path, query included; none where nobody asked for it.
     pub(crate) fn served(&self, path: &str) -> Option<Served> {
         let client = reqwest::blocking::Client::builder().no_proxy().build();

@@ -1,5 +1,7 @@
 //! The calls about the host itself.
 
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use virt::sys;
 use super::super::error::{NO_INTERFACE, NO_NETWORK};
 use super::super::{HostCalls, Hypervisor, Versions};
 use super::{About, Connection};
+use crate::config::Address;
 use crate::error::Result;
 
 impl HostCalls for Connection {
@@ -80,6 +83,18 @@ impl HostCalls for Connection {
                 Ok(None)
             }
         }
+    }
+
+    fn connect_tcp(&self, ip: IpAddr, port: u16, limit: Duration) -> Result<UnixStream> {
+        self.cancel.check()?;
+        let address = Address {
+            host: ip.to_string(),
+            port,
+        };
+        self.link.open_tcp(&address, limit).map_err(|error| {
+            log::debug!("host={} tcp={address}: {error}", self.host);
+            error.on_host(&self.host)
+        })
     }
 
     fn interface_exists(&self, name: &str) -> Result<Option<bool>> {

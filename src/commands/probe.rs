@@ -1,0 +1,66 @@
+//! `egressctl probe`.
+
+use std::net::SocketAddr;
+
+use super::Context;
+use crate::cli::ProbeArgs;
+use crate::error::{Class, Error, Reason, Result};
+use crate::output::{Document, ProbeRecord};
+use crate::probe::{Fetched, fetch, through};
+use crate::reach::{self, Way};
+
+pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    let (host, instance) = context.running(&args.target)?;
+    let hypervisor = host.connect()?;
+    let (instance, ip) = context.with_address(host, instance)?;
+    let proxy = SocketAddr::new(ip, args.port);
+    let name = &instance.domain.name;
+    let unhealthy = |error: Error| {
+        error
+            .on_host(host.name())
+            .hint(format!("egressctl exec {name} -- ss -ltn"))
+            .hint(format!("egressctl logs {name}"))
+    };
+    let way =
+        reach::find(host, &*hypervisor, ip, args.port, args.via.into()).map_err(
+            |error| match error.reason() {
+                Reason::ConnectFailed => unhealthy(
+                    error
+                        .with_class(Class::Unhealthy)
+                        .with_reason(Reason::ProbeFailed),
+                ),
+                _ => error,
+            },
+        )?;
+    let fetched = match way {
+        Way::Direct => fetch(proxy, &args.url, args.timeout),
+        Way::Host => {
+            let connect = || hypervisor.connect_tcp(ip, args.port, args.timeout);
+            through(&connect, |local| fetch(local, &args.url, args.timeout))
+        }
+    }
+    .map_err(|error| match error.class() {
+        Class::Unhealthy => unhealthy(error),
+        _ => error,
+    })?;
+    let errors: Vec<Error> = failure(&fetched, &args.url)
+        .map(unhealthy)
+        .into_iter()
+        .collect();
+    context.ui.document(&Document {
+        items: vec![ProbeRecord::new(&instance, proxy, &args.url, way, &fetched)],
+        errors: errors.clone(),
+    })?;
+    Ok(errors)
+}
+
+/// An answer that says that it didn't work: the proxy's own, or the page's.
+fn failure(fetched: &Fetched, url: &str) -> Option<Error> {
+    (fetched.status >= 400).then(|| {
+        Error::new(
+            Class::Unhealthy,
+            Reason::ProbeFailed,
+            format!("the answer for {url} has status {}", fetched.status),
+        )
+    })
+}

@@ -1,0 +1,71 @@
+//! What `probe` found.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::document::Row;
+use crate::instance::Instance;
+use crate::probe::Fetched;
+use crate::reach::Way;
+
+/// One page fetched through one instance.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeRecord {
+    id: String,
+    name: String,
+    host: String,
+    proxy: String,
+    url: String,
+    via: &'static str,
+    status: u16,
+    egress_ip: Option<String>,
+    latency_ms: u64,
+}
+
+impl ProbeRecord {
+    /// The record of a page fetched through the instance.
+    pub fn new(
+        instance: &Instance,
+        proxy: SocketAddr,
+        url: &str,
+        way: Way,
+        fetched: &Fetched,
+    ) -> Self {
+        ProbeRecord {
+            id: instance.id(),
+            name: instance.domain.name.clone(),
+            host: instance.host.clone(),
+            proxy: proxy.to_string(),
+            url: url.to_owned(),
+            via: way.as_str(),
+            status: fetched.status,
+            egress_ip: fetched.egress_ip.map(|ip| ip.to_string()),
+            latency_ms: u64::try_from(fetched.latency.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl Row for ProbeRecord {
+    const KIND: &'static str = "ProbeList";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn columns(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("NAME", self.name.clone()),
+            ("EGRESS", self.egress_ip.clone().unwrap_or_default()),
+            ("STATUS", self.status.to_string()),
+            ("LATENCY", format!("{} ms", self.latency_ms)),
+            ("PROXY", self.proxy.clone()),
+            ("VIA", self.via.to_owned()),
+        ]
+    }
+
+    fn more_columns(&self) -> Vec<(&'static str, String)> {
+        vec![("HOST", self.host.clone()), ("URL", self.url.clone())]
+    }
+}
