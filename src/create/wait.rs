@@ -256,7 +256,7 @@ fn judge(name: &str, report: &Value) -> CloudInit {
     }
 }
 
-/// How many errors cloud-init got over, of all severities; at least one where it calls itself degraded.
+/// How many errors cloud-init got over, where it calls itself degraded by them.
 fn recoverable(report: &Value) -> usize {
     let by_severity = report["recoverable_errors"].as_object();
     let count: usize = by_severity
@@ -264,10 +264,13 @@ fn recoverable(report: &Value) -> usize {
         .flat_map(|all| all.values())
         .map(|messages| messages.as_array().map_or(0, Vec::len))
         .sum();
-    let degraded = report["extended_status"]
-        .as_str()
-        .is_some_and(|status| status.contains("degraded"));
-    if degraded { count.max(1) } else { count }
+    match report["extended_status"].as_str() {
+        Some(status) if status.contains("degraded") => count.max(1),
+        // Deprecations alone, say.
+        Some(_) => 0,
+        // Before 23.4.
+        None => count,
+    }
 }
 
 #[cfg(test)]
@@ -288,6 +291,9 @@ mod tests {
         let degraded = json!({"status": "done", "extended_status": "degraded done", "errors": [],
             "recoverable_errors": {"WARNING": ["a", "b"], "DEPRECATED": ["c"]}});
         assert_eq!(ended(degraded), Some(CloudInitResult::Degraded(3)));
+        let deprecated = json!({"status": "done", "extended_status": "done", "errors": [],
+            "recoverable_errors": {"DEPRECATED": ["c"]}});
+        assert_eq!(ended(deprecated), Some(CloudInitResult::Done));
         let degraded = json!({"status": "done", "extended_status": "degraded done", "errors": []});
         assert_eq!(ended(degraded), Some(CloudInitResult::Degraded(1)));
         for running in [json!({"status": "running"}), json!({})] {

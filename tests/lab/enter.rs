@@ -12,7 +12,7 @@ use crate::terminal::Terminal;
 
 const NAME: &str = "lt-enter";
 
-/// A proxy, as in examples/cloud-init/squid.yaml.
+/// A proxy, as in examples/cloud-init/squid.yaml, and a value that cloud-init warns of and gets over.
 const USER_DATA: &str = "#cloud-config
 write_files:
 - path: /etc/squid/conf.d/egressctl.conf
@@ -21,6 +21,7 @@ write_files:
     shutdown_lifetime 1 second
 packages:
 - squid
+manage_etc_hosts: lt-sometimes
 users:
 - name: lt
   shell: /bin/sh
@@ -74,7 +75,11 @@ fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
         .prints("lt-enter printed this");
     let waits = ["--wait=cloud-init", "--timeout", "5m", "-o", "json"];
     let ready = cli.run(&[&args[..], &waits[..]].concat()).exits(0);
-    assert_eq!(ready.item()["cloudInit"], "done", "{ready}");
+    assert_eq!(ready.item()["cloudInit"], "degraded", "{ready}");
+    // cloud-init's messages quote user-data.
+    ready
+        .says("cloud-init is done, degraded by")
+        .never_says("lt-sometimes");
 }
 
 fn exec_is_like_the_command_itself(cli: &Cli) {

@@ -8,8 +8,8 @@ use virt::sys;
 
 use super::super::error::{ARGUMENT_UNSUPPORTED, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
-    AddressSource, CALLS_AT_ONCE, Console, DomainCalls, DomainInfo, DomainRef, DomainState, InterfaceInfo,
-    NvramPolicy,
+    AddressSource, CALLS_AT_ONCE, Console, DomainCalls, DomainInfo, DomainRef, DomainState,
+    InterfaceInfo, NvramPolicy,
 };
 use super::console::ConsoleStream;
 use super::{About, Connection, lock, raw};
