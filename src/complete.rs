@@ -15,7 +15,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Shells, Zsh};
 
-use crate::cli::{ShellArg, command};
+use crate::cli::{FORMATS, ShellArg, command};
 use crate::config::{Config, Provider, discover, load, process_env};
 
 /// The variable by which the scripts ask; its value names the shell.
@@ -153,6 +153,7 @@ enum Values {
     MachineTypes,
     Instances,
     Waits,
+    Formats,
 }
 
 impl Values {
@@ -168,6 +169,7 @@ impl Values {
             "image" => Some(Values::Images),
             "machine_type" => Some(Values::MachineTypes),
             "wait" => Some(Values::Waits),
+            "output" => Some(Values::Formats),
             _ => instance.then_some(Values::Instances),
         }
     }
@@ -196,6 +198,7 @@ impl Values {
                 types.map(|machine| machine.key.clone()).collect()
             }),
             Values::Instances => instances::candidates(words, current),
+            Values::Formats => FORMATS.map(|word| (word.to_owned(), None)).into(),
             Values::Waits => ["ip", "agent", "cloud-init", "port:"]
                 .map(|what| (what.to_owned(), None))
                 .into(),

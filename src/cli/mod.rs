@@ -4,11 +4,12 @@
 
 mod args;
 mod enter;
+mod output;
 mod upkeep;
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
@@ -16,6 +17,7 @@ pub use args::{
 };
 
 pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};
+pub use output::{FORMATS, Format, SortBy};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
@@ -63,9 +65,15 @@ pub struct GlobalArgs {
         hide_env_values = true
     )]
     pub provider: Option<String>,
-    /// Output format
-    #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Table)]
+    /// Output format: table, wide (more columns), json, yaml (the same document),
+    /// name (one a line), or columns=NAME,IP,... (a table of these)
+    #[arg(long, short, global = true, value_name = "FORMAT", default_value = "table",
+          value_parser = output::parse_format)]
     pub output: Format,
+    /// Sort by this column; -COLUMN: largest first
+    #[arg(long, global = true, value_name = "COLUMN", allow_hyphen_values = true,
+          value_parser = output::parse_sort)]
+    pub sort_by: Option<SortBy>,
     /// Leave out the table's header line
     #[arg(long, global = true)]
     pub no_headers: bool,
@@ -78,21 +86,6 @@ pub struct GlobalArgs {
     /// Log every call to libvirt on stderr; twice: XML and addresses too
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-}
-
-/// What stdout gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table for people
-    Table,
-    /// A table with more columns
-    Wide,
-    /// One JSON document
-    Json,
-    /// The same document as YAML
-    Yaml,
-    /// Names only, one a line
-    Name,
 }
 
 /// The commands.

@@ -8,6 +8,7 @@ use crate::output::{CheckRecord, Document};
 use crate::{metrics, parallel, placement};
 
 pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<CheckRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let count = hosts.len();
     let reports = parallel::map(hosts, count, |host| {
@@ -28,7 +29,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         .map(|(host, report)| CheckRecord::new(&host, report))
         .collect();
     context.ui.document(&Document::of(records))?;
-    if context.ui.format() != crate::cli::Format::Json {
+    if *context.ui.format() != crate::cli::Format::Json {
         for error in &found {
             context.ui.error(error);
         }

@@ -24,6 +24,7 @@ use crate::seed;
 const PART_LIMIT: u64 = 16 << 20;
 
 pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<InstanceRecord>()?;
     let zone = placement::zone(&context.provider, args.zone.as_deref())?;
     let spec = resolve(args, context, zone)?;
     let hosts = context.sessions(&[zone]);

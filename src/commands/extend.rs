@@ -12,6 +12,7 @@ use crate::output::{Document, InstanceRecord};
 use crate::xml::metadata::Manager;
 
 pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<InstanceRecord>()?;
     let expires_at = expiry(args)?;
     let managers = Managers::only(Manager::Egressctl);
     let (host, instance) = context.instance(&args.name, args.zone.as_deref(), managers)?;

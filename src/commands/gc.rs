@@ -18,6 +18,7 @@ const KEEP_LIMIT: u64 = 64 << 20;
 
 pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let started = Instant::now();
+    context.ui.ensure_columns::<SweptRecord>()?;
     // Understood in full before any host is asked.
     let keep = args
         .keep
@@ -62,7 +63,7 @@ pub(super) fn show(
         .filter(|item| !item.goes && item.reason.starts_with("in doubt"))
         .count();
     // In lines, what was to go and didn't is told by its error.
-    let lines = context.ui.format() == Format::Table;
+    let lines = *context.ui.format() == Format::Table;
     let records: Vec<SweptRecord> = outcome
         .items
         .iter()
@@ -76,7 +77,8 @@ pub(super) fn show(
         .map(SweptRecord::new)
         .collect();
     if lines {
-        let lines: String = records.iter().map(SweptRecord::line).collect();
+        let lines = context.ui.sorted(&records)?;
+        let lines: String = lines.into_iter().map(SweptRecord::line).collect();
         context.ui.data(&lines)?;
     } else {
         context.ui.document(&Document {

@@ -11,6 +11,7 @@ use crate::output::{Document, InstanceRecord};
 use crate::placement;
 
 pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<InstanceRecord>()?;
     let wanted: InstanceRef = args.name.parse()?;
     if args.zone.is_some() {
         placement::zone(&context.provider, args.zone.as_deref())?;

@@ -14,7 +14,7 @@ use crate::gc::{Request, Scope, collect, read_hosts, sweep_host};
 use crate::image::names::BaseName;
 use crate::image::pull::{PullRequest, pull};
 use crate::inventory::file_name;
-use crate::output::{Document, ImageRecord, PullBars, PulledRecord};
+use crate::output::{Document, ImageRecord, PullBars, PulledRecord, SweptRecord};
 use crate::placement;
 
 /// What the image commands may delete.
@@ -34,6 +34,7 @@ pub(super) fn run(command: &ImageCommand, context: &Context<'_>) -> Result<Vec<E
 }
 
 fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<PulledRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let image = placement::image(&context.provider, Some(&args.image))?;
     let bars = PullBars::new(context.ui, &image.key);
@@ -63,6 +64,7 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 }
 
 fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<ImageRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let (views, found) = read_hosts(&hosts, false)?;
     let now = Timestamp::now();
@@ -100,6 +102,7 @@ fn instances_on(view: &HostView, base: &Base<'_>) -> Vec<String> {
 }
 
 fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<SweptRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let request = Request {
         scope: IMAGES_ONLY,
@@ -116,6 +119,7 @@ fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 }
 
 fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<SweptRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let (views, mut outcome) = read_hosts(&hosts, false)?;
     let rules = Rules {

@@ -11,6 +11,7 @@ use crate::output::{Document, InstanceRecord};
 use crate::placement;
 
 pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<InstanceRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let selectors = args
         .selector

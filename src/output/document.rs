@@ -3,22 +3,23 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::column::Column;
+
 use crate::error::{Error, Reason, Result};
 
 /// The version of all documents' shape.
 const API_VERSION: &str = "egressctl/v1";
 
 /// One item of a document, and one line of a table.
-pub trait Row: Serialize {
+pub trait Row: Serialize + Sized + 'static {
     /// The document's `kind`.
     const KIND: &'static str;
 
+    /// The table's columns, those of `-o wide` among them.
+    const COLUMNS: &'static [Column<Self>];
+
     /// What `-o name` prints.
     fn name(&self) -> String;
-    /// The table's columns: title and cell.
-    fn columns(&self) -> Vec<(&'static str, String)>;
-    /// More columns for `-o wide`.
-    fn more_columns(&self) -> Vec<(&'static str, String)>;
 }
 
 /// What a command found or did, and what failed on which host.
@@ -38,32 +39,31 @@ impl<R: Row> Document<R> {
             errors: Vec::new(),
         }
     }
+}
 
-    fn value(&self) -> Value {
-        json!({
-            "apiVersion": API_VERSION,
-            "kind": R::KIND,
-            "items": self.items,
-            "errors": self.errors.iter().map(error_json).collect::<Vec<_>>(),
-        })
-    }
+fn value<R: Row>(items: &[&R], errors: &[Error]) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": R::KIND,
+        "items": items,
+        "errors": errors.iter().map(error_json).collect::<Vec<_>>(),
+    })
+}
 
-    pub(super) fn to_json(&self) -> String {
-        format!("{:#}\n", self.value())
-    }
+pub(super) fn to_json<R: Row>(items: &[&R], errors: &[Error]) -> String {
+    format!("{:#}\n", value(items, errors))
+}
 
-    pub(super) fn to_yaml(&self) -> Result<String> {
-        serde_saphyr::to_string(&self.value()).map_err(|error| {
-            Error::permanent(Reason::OutputFailed, "the result can't be written as YAML")
-                .because(error)
-        })
-    }
+pub(super) fn to_yaml<R: Row>(items: &[&R], errors: &[Error]) -> Result<String> {
+    serde_saphyr::to_string(&value(items, errors)).map_err(|error| {
+        Error::permanent(Reason::OutputFailed, "the result can't be written as YAML").because(error)
+    })
+}
 
-    pub(super) fn to_names(&self) -> String {
-        let mut names: Vec<String> = self.items.iter().map(Row::name).collect();
-        names.push(String::new());
-        names.join("\n")
-    }
+pub(super) fn to_names<R: Row>(items: &[&R]) -> String {
+    let mut names: Vec<String> = items.iter().map(|row| row.name()).collect();
+    names.push(String::new());
+    names.join("\n")
 }
 
 /// An error as a JSON object.
@@ -90,31 +90,24 @@ mod tests {
 
     impl Row for Item {
         const KIND: &'static str = "Things";
+        const COLUMNS: &'static [Column<Self>] = &[];
         fn name(&self) -> String {
             self.n.to_string()
-        }
-        fn columns(&self) -> Vec<(&'static str, String)> {
-            vec![("N", self.n.to_string())]
-        }
-        fn more_columns(&self) -> Vec<(&'static str, String)> {
-            Vec::new()
         }
     }
 
     #[test]
     fn results_and_failures_stand_side_by_side() {
-        let document = Document {
-            items: vec![Item { n: 1 }],
-            errors: vec![Error::transient(Reason::ConnectFailed, "no route").on_host("nas2")],
-        };
-        let value: Value = serde_json::from_str(&document.to_json()).unwrap();
+        let items = [&Item { n: 1 }];
+        let errors = [Error::transient(Reason::ConnectFailed, "no route").on_host("nas2")];
+        let value: Value = serde_json::from_str(&to_json(&items, &errors)).unwrap();
         assert_eq!(value["apiVersion"], "egressctl/v1");
         assert_eq!(value["kind"], "Things");
         assert_eq!(value["items"][0]["n"], 1);
         assert_eq!(value["errors"][0]["class"], "Transient");
         assert_eq!(value["errors"][0]["reason"], "ConnectFailed");
         assert_eq!(value["errors"][0]["host"], "nas2");
-        assert!(document.to_yaml().unwrap().contains("kind: Things"));
-        assert_eq!(document.to_names(), "1\n");
+        assert!(to_yaml(&items, &errors).unwrap().contains("kind: Things"));
+        assert_eq!(to_names(&items), "1\n");
     }
 }

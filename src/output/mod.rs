@@ -1,5 +1,6 @@
 //! The one place that prints: data on stdout, everything for people on stderr.
 
+mod column;
 mod document;
 mod probe;
 mod progress;
@@ -11,7 +12,7 @@ mod upkeep;
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::cli::{Format, GlobalArgs};
+use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
 
 pub use document::{Document, Row};
@@ -25,6 +26,7 @@ pub use upkeep::{ImageRecord, SweptRecord};
 /// How this run talks: formats, terminal, quietness.
 pub struct Ui {
     format: Format,
+    sort_by: Option<SortBy>,
     headers: bool,
     color: bool,
     chatter: Chatter,
@@ -46,7 +48,8 @@ impl Ui {
     pub fn new(global: &GlobalArgs) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Ui {
-            format: global.output,
+            format: global.output.clone(),
+            sort_by: global.sort_by.clone(),
             headers: !global.no_headers,
             chatter: match (global.quiet, global.verbose) {
                 (true, _) => Chatter::None,
@@ -58,8 +61,8 @@ impl Ui {
     }
 
     /// The format asked for.
-    pub fn format(&self) -> Format {
-        self.format
+    pub fn format(&self) -> &Format {
+        &self.format
     }
 
     /// Prints data: the only way to stdout.
@@ -81,19 +84,40 @@ impl Ui {
         written(&mut io::stderr().lock(), bytes, "stderr")
     }
 
+    /// Makes sure that the columns asked for exist, before a command does anything.
+    ///
+    /// Errors: [`Reason::BadArgument`] (usage), listing the columns there are.
+    pub fn ensure_columns<R: Row>(&self) -> Result<()> {
+        column::shown::<R>(&self.format)?;
+        self.sort_by
+            .as_ref()
+            .map_or(Ok(()), |by| column::find::<R>(&by.column).map(drop))
+    }
+
+    /// The rows in the order of `--sort-by`; without it, as they are.
+    ///
+    /// Errors: those of [`ensure_columns`](Self::ensure_columns).
+    pub fn sorted<'r, R: Row>(&self, rows: &'r [R]) -> Result<Vec<&'r R>> {
+        let mut rows: Vec<&R> = rows.iter().collect();
+        if let Some(by) = &self.sort_by {
+            column::sort(&mut rows, by)?;
+        }
+        Ok(rows)
+    }
+
     /// Prints a command's document in the format asked for.
     pub fn document<R: Row>(&self, document: &Document<R>) -> Result<()> {
-        let text = match self.format {
-            Format::Json => document.to_json(),
-            Format::Yaml => document.to_yaml()?,
-            Format::Name => document.to_names(),
-            Format::Table | Format::Wide => {
+        let items = self.sorted(&document.items)?;
+        let text = match &self.format {
+            Format::Json => document::to_json(&items, &document.errors),
+            Format::Yaml => document::to_yaml(&items, &document.errors)?,
+            Format::Name => document::to_names(&items),
+            format => {
                 let layout = table::Layout {
-                    wide: self.format == Format::Wide,
                     headers: self.headers,
                     width: table::terminal_width(),
                 };
-                table::render(&document.items, layout)
+                table::render(&items, &column::shown::<R>(format)?, layout)
             }
         };
         self.data(&text)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use crate::check::{HostReport, Severity};
 use crate::create::wait::CloudInitResult;
@@ -107,40 +108,36 @@ impl InstanceRecord {
             self.state.to_owned()
         }
     }
-}
 
-impl Row for InstanceRecord {
-    const KIND: &'static str = "InstanceList";
-
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("NAME", self.name.clone()),
-            ("HOST", self.host.clone()),
-            ("STATE", self.shown_state()),
-            ("IP", self.ip.clone().unwrap_or_default()),
-            ("IMAGE", self.image.clone().unwrap_or_default()),
-            ("AGE", self.age.map(units::age).unwrap_or_default()),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
+    fn shown_labels(&self) -> String {
         let labels: Vec<String> = self
             .labels
             .iter()
             .map(|(k, v)| format!("{k}={v}"))
             .collect();
-        vec![
-            ("SOURCE", self.ip_source.unwrap_or_default().to_owned()),
-            ("TYPE", self.machine_type.clone().unwrap_or_default()),
-            ("EXPIRES", self.expires_at.clone().unwrap_or_default()),
-            ("MANAGER", self.manager.unwrap_or_default().to_owned()),
-            ("LABELS", labels.join(",")),
-            ("UID", self.uid.clone().unwrap_or_default()),
-        ]
+        labels.join(",")
+    }
+}
+
+impl Row for InstanceRecord {
+    const KIND: &'static str = "InstanceList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("NAME", |row| Cell::text_of(&row.name)),
+        column("HOST", |row| Cell::text_of(row.host.as_str())),
+        column("STATE", |row| Cell::Text(row.shown_state())),
+        column("IP", |row| Cell::maybe(row.ip.as_deref())),
+        column("IMAGE", |row| Cell::maybe(row.image.as_deref())),
+        column("AGE", |row| row.age.map_or(Cell::Empty, Cell::Age)),
+        wide("SOURCE", |row| Cell::maybe(row.ip_source)),
+        wide("TYPE", |row| Cell::maybe(row.machine_type.as_deref())),
+        wide("EXPIRES", |row| Cell::maybe(row.expires_at.as_deref())),
+        wide("MANAGER", |row| Cell::maybe(row.manager)),
+        wide("LABELS", |row| Cell::text_of(row.shown_labels())),
+        wide("UID", |row| Cell::maybe(row.uid.as_deref())),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
     }
 }
 
@@ -178,32 +175,21 @@ impl PulledRecord {
 
 impl Row for PulledRecord {
     const KIND: &'static str = "PulledImageList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("HOST", |row| Cell::text_of(&row.host)),
+        column("IMAGE", |row| Cell::text_of(&row.image)),
+        column("RESULT", |row| {
+            Cell::text_of(if row.pulled { "pulled" } else { "present" })
+        }),
+        column("SIZE", |row| Cell::Bytes(row.size_bytes)),
+        column("VERIFIED", |row| Cell::text_of(&row.verified_against)),
+        column("VOLUME", |row| Cell::text_of(&row.volume)),
+        wide("VIRTUAL SIZE", |row| Cell::size(row.virtual_size_bytes)),
+        wide("SHA256", |row| Cell::text_of(&row.sha256)),
+    ];
 
     fn name(&self) -> String {
         self.volume.clone()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        let result = if self.pulled { "pulled" } else { "present" };
-        vec![
-            ("HOST", self.host.clone()),
-            ("IMAGE", self.image.clone()),
-            ("RESULT", result.to_owned()),
-            ("SIZE", units::bytes(self.size_bytes)),
-            ("VERIFIED", self.verified_against.clone()),
-            ("VOLUME", self.volume.clone()),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        let virtual_size = self
-            .virtual_size_bytes
-            .map(units::bytes)
-            .unwrap_or_default();
-        vec![
-            ("VIRTUAL SIZE", virtual_size),
-            ("SHA256", self.sha256.clone()),
-        ]
     }
 }
 
@@ -221,26 +207,24 @@ pub struct DeletedRecord {
 
 impl Row for DeletedRecord {
     const KIND: &'static str = "DeletedList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("NAME", |row| Cell::text_of(&row.name)),
+        column("HOST", |row| Cell::maybe(row.host.as_deref())),
+        column("DELETED", |row| {
+            Cell::Text(or_absent(&row.deleted, "already absent"))
+        }),
+    ];
 
     fn name(&self) -> String {
         self.name.clone()
     }
+}
 
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        let deleted = if self.deleted.is_empty() {
-            "already absent".to_owned()
-        } else {
-            self.deleted.join(", ")
-        };
-        vec![
-            ("NAME", self.name.clone()),
-            ("HOST", self.host.clone().unwrap_or_default()),
-            ("DELETED", deleted),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
+fn or_absent(things: &[String], absent: &str) -> String {
+    if things.is_empty() {
+        absent.to_owned()
+    } else {
+        things.join(", ")
     }
 }
 
@@ -265,58 +249,60 @@ impl CheckRecord {
     }
 }
 
-impl Row for CheckRecord {
-    const KIND: &'static str = "CheckList";
-
-    fn name(&self) -> String {
-        self.host.clone()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        let report = &self.report;
-        let problems: Vec<&str> = report
+impl CheckRecord {
+    fn health(&self) -> String {
+        let problems: Vec<&str> = self
+            .report
             .problems
             .iter()
             .filter(|problem| problem.severity == Severity::Error)
             .map(|problem| problem.reason.as_str())
             .collect();
-        let pool = report
-            .pool
-            .as_ref()
-            .map(|pool| format!("{} {} free", pool.name, units::bytes(pool.available_bytes)));
-        vec![
-            ("HOST", self.host.clone()),
-            (
-                "HEALTH",
-                if problems.is_empty() {
-                    "ok".to_owned()
-                } else {
-                    problems.join(",")
-                },
-            ),
-            ("STAGE", report.stage.to_owned()),
-            (
-                "LIBVIRT",
-                report.libvirt_version.clone().unwrap_or_default(),
-            ),
-            ("QEMU", report.qemu_version.clone().unwrap_or_default()),
-            ("POOL", pool.unwrap_or_default()),
-            ("NIC", report.nic.clone().unwrap_or_default()),
-            ("CPU", report.accelerator.unwrap_or_default().to_owned()),
-        ]
+        if problems.is_empty() {
+            "ok".to_owned()
+        } else {
+            problems.join(",")
+        }
     }
 
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        let report = &self.report;
-        let firmware: Vec<&str> = report.firmware.clone();
-        let skew = report
-            .clock_skew_seconds
-            .map(|s| format!("{s} s"))
-            .unwrap_or_default();
-        vec![
-            ("HOSTNAME", report.hostname.clone().unwrap_or_default()),
-            ("FIRMWARE", firmware.join(",")),
-            ("CLOCK SKEW", skew),
-        ]
+    fn pool(&self) -> String {
+        self.report.pool.as_ref().map_or(String::new(), |pool| {
+            format!("{} {} free", pool.name, units::bytes(pool.available_bytes))
+        })
+    }
+}
+
+impl Row for CheckRecord {
+    const KIND: &'static str = "CheckList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("HOST", |row| Cell::text_of(row.host.as_str())),
+        column("HEALTH", |row| Cell::Text(row.health())),
+        column("STAGE", |row| Cell::text_of(row.report.stage)),
+        column("LIBVIRT", |row| {
+            Cell::maybe(row.report.libvirt_version.as_deref())
+        }),
+        column("QEMU", |row| {
+            Cell::maybe(row.report.qemu_version.as_deref())
+        }),
+        column("POOL", |row| Cell::text_of(row.pool())),
+        column("NIC", |row| Cell::maybe(row.report.nic.as_deref())),
+        column("CPU", |row| Cell::maybe(row.report.accelerator)),
+        wide("FREE", |row| {
+            Cell::size(row.report.pool.as_ref().map(|pool| pool.available_bytes))
+        }),
+        wide("HOSTNAME", |row| {
+            Cell::maybe(row.report.hostname.as_deref())
+        }),
+        wide("FIRMWARE", |row| {
+            Cell::text_of(row.report.firmware.join(","))
+        }),
+        wide("CLOCK SKEW", |row| {
+            let skew = row.report.clock_skew_seconds;
+            Cell::text_of(skew.map_or(String::new(), |s| format!("{s} s")))
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.host.clone()
     }
 }

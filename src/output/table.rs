@@ -4,13 +4,11 @@ use std::io::IsTerminal;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::document::Row;
+use super::column::Column;
 
 /// How a table is laid out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
-    /// With the columns of `-o wide`.
-    pub(super) wide: bool,
     /// With a header line.
     pub(super) headers: bool,
     /// The terminal's columns; none where stdout is no terminal.
@@ -30,7 +28,10 @@ pub(super) fn terminal_width() -> Option<u16> {
 }
 
 /// The table's text; without rows, nothing but the header.
-pub(super) fn render<R: Row>(rows: &[R], layout: Layout) -> String {
+pub(super) fn render<R>(rows: &[&R], columns: &[&Column<R>], layout: Layout) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     match layout.width {
@@ -39,20 +40,11 @@ pub(super) fn render<R: Row>(rows: &[R], layout: Layout) -> String {
             .set_content_arrangement(ContentArrangement::Dynamic),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
-    let mut empty = true;
-    for row in rows {
-        let mut columns = row.columns();
-        if layout.wide {
-            columns.extend(row.more_columns());
-        }
-        if empty && layout.headers {
-            table.set_header(columns.iter().map(|(title, _)| *title));
-        }
-        empty = false;
-        table.add_row(columns.into_iter().map(|(_, cell)| shown(&cell)));
+    if layout.headers {
+        table.set_header(columns.iter().map(|column| column.title()));
     }
-    if empty {
-        return String::new();
+    for row in rows {
+        table.add_row(columns.iter().map(|column| shown(&column.text(row))));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -84,35 +76,37 @@ fn shown(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::column::{Cell, Column, column};
     use super::*;
-    use serde::Serialize;
 
-    #[derive(Serialize)]
     struct Item(&'static str, &'static str);
 
-    impl Row for Item {
-        const KIND: &'static str = "Things";
-        fn name(&self) -> String {
-            self.0.to_owned()
-        }
-        fn columns(&self) -> Vec<(&'static str, String)> {
-            vec![("NAME", self.0.to_owned()), ("IP", self.1.to_owned())]
-        }
-        fn more_columns(&self) -> Vec<(&'static str, String)> {
-            vec![("UID", "u".to_owned())]
-        }
-    }
+    const COLUMNS: [&Column<Item>; 2] = [
+        &column("NAME", |item| Cell::text_of(item.0)),
+        &column("IP", |item| Cell::text_of(item.1)),
+    ];
 
     const PIPE: Layout = Layout {
-        wide: false,
         headers: true,
         width: None,
     };
 
+    fn table(rows: &[Item], layout: Layout) -> String {
+        let rows: Vec<&Item> = rows.iter().collect();
+        render(&rows, &COLUMNS, layout)
+    }
+
+    /// Columns of a terminal; East Asian characters take two.
+    fn display_width(line: &str) -> usize {
+        line.chars()
+            .map(|c| if u32::from(c) < 0x1100 { 1 } else { 2 })
+            .sum()
+    }
+
     #[test]
     fn in_a_pipe_every_row_is_one_line() {
         let long = "a-name-of-sixty-characters-that-no-terminal-of-forty-could-show";
-        let text = render(&[Item(long, "2001:db8::1"), Item("b", "")], PIPE);
+        let text = table(&[Item(long, "2001:db8::1"), Item("b", "")], PIPE);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(
@@ -124,33 +118,57 @@ mod tests {
     }
 
     #[test]
-    fn headers_wide_and_control_characters() {
+    fn headers_and_control_characters() {
         let layout = Layout {
-            wide: true,
             headers: false,
-            width: None,
+            ..PIPE
         };
-        assert_eq!(
-            render(&[Item("a\x1b[31m\n", "1")], layout),
-            "a\\u{1b}[31m\\n  1  u\n"
-        );
-        let none: [Item; 0] = [];
-        assert_eq!(render(&none, PIPE), "");
+        let text = table(&[Item("a\x1b[31m\n", "1")], layout);
+        assert_eq!(text, "a\\u{1b}[31m\\n  1\n");
+        assert_eq!(table(&[], PIPE), "");
     }
 
     #[test]
-    fn a_terminal_is_not_overrun() {
-        let layout = Layout {
-            width: Some(40),
-            ..PIPE
-        };
-        let text = render(
-            &[Item("a-name-that-is-longer-than-the-terminal-is-wide", "1")],
-            layout,
-        );
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 40),
-            "{text}"
-        );
+    fn a_terminal_is_not_overrun_and_nothing_is_cut() {
+        let items = [
+            Item(
+                "a-name-that-is-longer-than-the-terminal-is-wide",
+                "10.0.0.1",
+            ),
+            Item(
+                "東京=プロキシ,大阪=検索チーム,名古屋=長い名前の部署",
+                "2001:db8::1",
+            ),
+        ];
+        for width in 40..=200 {
+            let layout = Layout {
+                width: Some(width),
+                ..PIPE
+            };
+            let text = table(&items, layout);
+            for line in text.lines() {
+                assert!(
+                    display_width(line) <= usize::from(width),
+                    "{width}:\n{text}"
+                );
+            }
+            // Without the second column, the first one's pieces are the whole.
+            let joined: String = text.split_whitespace().collect();
+            for Item(name, address) in &items {
+                let whole = joined.replace(address, "");
+                assert!(whole.contains(name), "{width}: {name} in\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_line_up_under_wide_characters() {
+        let text = table(&[Item("東京", "10.0.0.1"), Item("tokyo", "10.0.0.2")], PIPE);
+        let at: Vec<usize> = text
+            .lines()
+            .skip(1)
+            .map(|line| display_width(&line[..line.find("10.").unwrap()]))
+            .collect();
+        assert_eq!(at[0], at[1], "{text}");
     }
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use crate::gc::Item;
 use crate::gc::plan::{Base, BaseState, Kind};
-use crate::units;
 
 /// One thing that gc deletes, or kept.
 #[derive(Debug, Clone, Serialize)]
@@ -57,27 +57,20 @@ impl SweptRecord {
 
 impl Row for SweptRecord {
     const KIND: &'static str = "SweptList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("HOST", |row| Cell::text_of(&row.host)),
+        column("KIND", |row| Cell::text_of(row.kind.as_str())),
+        column("WHAT", |row| Cell::text_of(row.thing())),
+        column("ACTION", |row| Cell::text_of(row.action)),
+        column("DELETED", |row| Cell::Text(row.deleted.to_string())),
+        column("WHY", |row| Cell::text_of(&row.reason)),
+    ];
 
     fn name(&self) -> String {
         self.volume
             .clone()
             .or(self.name.clone())
             .unwrap_or_default()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("HOST", self.host.clone()),
-            ("KIND", self.kind.as_str().to_owned()),
-            ("WHAT", self.thing()),
-            ("ACTION", self.action.to_owned()),
-            ("DELETED", self.deleted.to_string()),
-            ("WHY", self.reason.clone()),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
     }
 }
 
@@ -131,40 +124,27 @@ impl ImageRecord {
 
 impl Row for ImageRecord {
     const KIND: &'static str = "ImageList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("HOST", |row| Cell::text_of(&row.host)),
+        column("IMAGE", |row| Cell::text_of(&row.image)),
+        column("ID", |row| Cell::maybe(row.id.as_deref())),
+        column("STATE", |row| Cell::text_of(row.state)),
+        column("SIZE", |row| Cell::Bytes(row.size_bytes)),
+        column("VIRTUAL", |row| Cell::size(row.virtual_size_bytes)),
+        column("PULLED", |row| Cell::maybe(row.pulled_at.as_deref())),
+        column("VERIFIED", |row| {
+            Cell::maybe(row.verified_against.as_deref())
+        }),
+        column("INSTANCES", |row| {
+            Cell::Number(i64::try_from(row.instances.len()).unwrap_or(i64::MAX))
+        }),
+        column("WANTED", |row| Cell::yes_no(row.wanted)),
+        wide("VOLUME", |row| Cell::text_of(&row.volume)),
+        wide("SHA256", |row| Cell::maybe(row.sha256.as_deref())),
+        wide("USED BY", |row| Cell::text_of(row.used_by.join(","))),
+    ];
 
     fn name(&self) -> String {
         self.volume.clone()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        let yes_no = |yes| if yes { "yes" } else { "no" }.to_owned();
-        vec![
-            ("HOST", self.host.clone()),
-            ("IMAGE", self.image.clone()),
-            ("ID", self.id.clone().unwrap_or_default()),
-            ("STATE", self.state.to_owned()),
-            ("SIZE", units::bytes(self.size_bytes)),
-            (
-                "VIRTUAL",
-                self.virtual_size_bytes
-                    .map(units::bytes)
-                    .unwrap_or_default(),
-            ),
-            ("PULLED", self.pulled_at.clone().unwrap_or_default()),
-            (
-                "VERIFIED",
-                self.verified_against.clone().unwrap_or_default(),
-            ),
-            ("INSTANCES", self.instances.len().to_string()),
-            ("WANTED", yes_no(self.wanted)),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("VOLUME", self.volume.clone()),
-            ("SHA256", self.sha256.clone().unwrap_or_default()),
-            ("USED BY", self.used_by.join(",")),
-        ]
     }
 }

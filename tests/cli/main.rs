@@ -164,6 +164,23 @@ const CASES: &[Case] = &[
         "create --zone nas1 --image debian-13 --network-config wrapped.yaml",
     ),
     ("list-without-libvirt", "local", "list"),
+    ("unknown-column", "remote", "list -o columns=NAME,IPP"),
+    (
+        "unknown-column-before-anything-is-made",
+        "local",
+        "create --zone one --image debian-13 -o columns=SIZE",
+    ),
+    (
+        "unknown-column-to-sort-by",
+        "remote",
+        "image list --sort-by sise",
+    ),
+    ("no-columns", "remote", "list -o columns="),
+    (
+        "columns-and-order",
+        "local",
+        "check -o columns=health,host --sort-by=-host",
+    ),
     ("list-without-libvirt-json", "local", "list -o json"),
     ("get-without-libvirt", "local", "get web1"),
     (
