@@ -45,6 +45,12 @@ const PASSED_ON: &[(&str, &str)] = &[
     ("130, 143", "Interrupted by SIGINT or SIGTERM."),
 ];
 
+/// Of whatever reads the file.
+const EXIT_STATUS_OF_FILE: &[(&str, &str)] = &[(
+    "2",
+    "The file is missing or wrong: each error is told with line and key.",
+)];
+
 const ENVIRONMENT: &[(&str, &str)] = &[
     (
         "EGRESSCTL_CONFIG",
@@ -230,6 +236,8 @@ fn providers_page() -> String {
     let example = std::fs::read_to_string(super::root().join("examples/providers/minimal.yaml"));
     let lines: Vec<String> = example.unwrap().lines().map(str::to_owned).collect();
     literal(&mut roff, &lines);
+    table(&mut roff, "EXIT STATUS", EXIT_STATUS_OF_FILE);
+    table(&mut roff, "ENVIRONMENT", &ENVIRONMENT[..2]);
     table(&mut roff, "FILES", FILES);
     roff.control("SH", ["SEE ALSO"]);
     roff.text([roman(
