@@ -17,6 +17,7 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Shells, Zsh};
 
 use crate::cli::{FORMATS, ShellArg, command};
 use crate::config::{Config, Provider, discover, load, process_env};
+use crate::placement::AUTO;
 
 /// The variable by which the scripts ask; its value names the shell.
 const VARIABLE: &str = "COMPLETE";
@@ -149,6 +150,7 @@ fn join_at_equals(args: Vec<OsString>, index: usize) -> (Vec<OsString>, usize, S
 enum Values {
     Providers,
     Hosts,
+    HostsOrAuto,
     Images,
     MachineTypes,
     Instances,
@@ -158,13 +160,14 @@ enum Values {
 
 impl Values {
     /// By the argument's name, which is the same in all subcommands.
-    fn of(arg: &Arg) -> Option<Self> {
+    fn of(arg: &Arg, command: &str) -> Option<Self> {
         let instance = arg.is_positional()
             && arg
                 .get_value_names()
                 .is_some_and(|names| names.iter().any(|name| name == "NAME"));
         match arg.get_id().as_str() {
             "provider" => Some(Values::Providers),
+            "zone" if command == "create" => Some(Values::HostsOrAuto),
             "zone" => Some(Values::Hosts),
             "image" => Some(Values::Images),
             "machine_type" => Some(Values::MachineTypes),
@@ -190,6 +193,14 @@ impl Values {
             Values::Hosts => {
                 from_providers(|provider| provider.hosts.iter().map(|h| h.name.clone()).collect())
             }
+            Values::HostsOrAuto => {
+                let mut hosts = Values::Hosts.candidates(words, current);
+                // With one host there is nothing to choose.
+                if hosts.len() > 1 {
+                    hosts.push((AUTO.to_owned(), None));
+                }
+                hosts
+            }
             Values::Images => {
                 from_providers(|provider| provider.images.iter().map(|i| i.key.clone()).collect())
             }
@@ -208,7 +219,8 @@ impl Values {
 
 /// The command tree with our candidates wherever an argument's values are known.
 fn with_candidates(command: Command, words: &Arc<Words>) -> Command {
-    let add = |arg: Arg| match Values::of(&arg) {
+    let name = command.get_name().to_owned();
+    let add = |arg: Arg| match Values::of(&arg, &name) {
         None => arg,
         Some(values) => {
             let words = Arc::clone(words);

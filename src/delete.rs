@@ -21,6 +21,15 @@ const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
 /// Enough of a seed to hold its mark, in bytes.
 pub const SEED_HEAD: usize = 40 * 1024;
 
+/// Whether things are deleted, or only found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// They are deleted.
+    Delete,
+    /// Nothing is touched: [`Deleted::gone`] is what would go.
+    DryRun,
+}
+
 /// What was deleted, and what was left alone for a reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deleted {
@@ -39,14 +48,15 @@ pub fn delete(
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
     managers: Managers,
+    act: Act,
 ) -> Result<Deleted> {
     match hypervisor.find_domain(name.as_str())? {
         Some(found) => {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            delete_instance(host, hypervisor, &instance, name)
+            delete_instance(host, hypervisor, &instance, name, act)
         }
-        None => delete_leftovers(host, hypervisor, name),
+        None => delete_leftovers(host, hypervisor, name, act),
     }
 }
 
@@ -57,6 +67,7 @@ pub fn delete_instance(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
+    act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
     let volumes = if pool_is_there(host, hypervisor, name)? {
@@ -68,9 +79,9 @@ pub fn delete_instance(
             .push(format!("storage pool {} {gone}", host.pool()));
         Vec::new()
     };
-    delete_domain(hypervisor, instance, &mut deleted)?;
+    delete_domain(hypervisor, instance, act, &mut deleted)?;
     for volume in volumes {
-        delete_volume(host, hypervisor, &volume, &mut deleted)?;
+        delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
     }
     Ok(deleted)
 }
@@ -201,22 +212,25 @@ fn ensure_disk_is_overlay(
 fn delete_domain(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
+    act: Act,
     deleted: &mut Deleted,
 ) -> Result<()> {
     let name = &instance.domain.name;
     let nvram = nvram_policy(hypervisor, &instance.info)?;
-    if instance.state.is_active() {
+    if act == Act::Delete {
+        if instance.state.is_active() {
+            hypervisor
+                .destroy_domain(&instance.domain)
+                .map_err(|error| error.while_doing(format!("destroying domain {name}")))?;
+        }
         hypervisor
-            .destroy_domain(&instance.domain)
-            .map_err(|error| error.while_doing(format!("destroying domain {name}")))?;
+            .undefine_domain(&instance.domain, nvram)
+            .map_err(|error| error.while_doing(format!("undefining domain {name}")))?;
     }
-    hypervisor
-        .undefine_domain(&instance.domain, nvram)
-        .map_err(|error| error.while_doing(format!("undefining domain {name}")))?;
     deleted.gone.push(format!("domain {name}"));
     if let (NvramPolicy::Keep, Some(path)) = (nvram, &instance.info.nvram) {
         deleted.notes.push(format!(
-            "{path} was kept: it isn't the domain's own NVRAM file"
+            "{path} stays: it isn't the domain's own NVRAM file"
         ));
     }
     Ok(())
@@ -247,13 +261,18 @@ fn delete_volume(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     volume: &str,
+    act: Act,
     deleted: &mut Deleted,
 ) -> Result<()> {
-    let was_there = hypervisor
-        .delete_volume(host.pool(), volume)
-        .map_err(|error| {
-            error.while_doing(format!("deleting volume {volume} of pool {}", host.pool()))
-        })?;
+    // In a dry run, the caller has just seen it.
+    let was_there = match act {
+        Act::DryRun => true,
+        Act::Delete => hypervisor
+            .delete_volume(host.pool(), volume)
+            .map_err(|error| {
+                error.while_doing(format!("deleting volume {volume} of pool {}", host.pool()))
+            })?,
+    };
     if was_there {
         deleted.gone.push(format!("volume {volume}"));
     }
@@ -278,6 +297,7 @@ fn delete_leftovers(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
+    act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
     match hypervisor.find_pool(host.pool())? {
@@ -321,7 +341,7 @@ fn delete_leftovers(
     {
         let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
         if users.is_empty() {
-            delete_volume(host, hypervisor, &volume, &mut deleted)?;
+            delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
         } else {
             deleted.notes.push(format!(
                 "volume {volume} was left alone: used by {}",

@@ -1,8 +1,103 @@
 //! Which host, image and machine type a command means. Pure.
 
 use crate::config::{Firmware, Host, Image, ImageFormat, MachineType, Provider};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 use crate::image::identity::URL_KEY;
+use crate::units;
+
+/// The `--zone` value that leaves the choice to [`choose`].
+pub const AUTO: &str = "auto";
+
+/// What one host has for instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// The host.
+    pub host: String,
+    /// Whether the image is ready there.
+    pub image_is_cached: bool,
+    /// Memory that no running domain was given, in bytes.
+    pub memory: u64,
+    /// What the storage pool has available, in bytes.
+    pub pool: u64,
+}
+
+/// What one instance takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Bytes of the pool at first.
+    pub pool: u64,
+    /// Bytes of the pool once its disk is full.
+    pub disk: u64,
+}
+
+impl Room {
+    fn holds(&self, need: &Need) -> bool {
+        self.memory >= need.memory && self.pool >= need.pool
+    }
+
+    /// How many such instances there is room for, by what is scarcer.
+    fn count(&self, need: &Need) -> u64 {
+        (self.memory / need.memory.max(1)).min(self.pool / need.disk.max(1))
+    }
+
+    /// What is left once such an instance is there.
+    fn take(&mut self, need: &Need) {
+        self.memory -= need.memory.min(self.memory);
+        self.pool -= need.disk.min(self.pool);
+    }
+}
+
+/// The host (its place in `rooms`) for one more instance, whose room is then taken: one with the image cached before
+/// those without, then the one with room for most such instances, then with most memory, then the first.
+///
+/// Errors: [`Reason::NotEnoughMemory`] or [`Reason::PoolFull`] (`QuotaExceeded`) where no host has room.
+pub fn choose(rooms: &mut [Room], need: &Need) -> Result<usize> {
+    let best = rooms
+        .iter()
+        .enumerate()
+        .filter(|(_, room)| room.holds(need))
+        // The last of equals would win: places are counted backwards.
+        .max_by_key(|(place, room)| {
+            let order = std::cmp::Reverse(*place);
+            (room.image_is_cached, room.count(need), room.memory, order)
+        })
+        .map(|(place, _)| place);
+    let Some(place) = best else {
+        return Err(no_room(rooms, need));
+    };
+    rooms[place].take(need);
+    Ok(place)
+}
+
+fn no_room(rooms: &[Room], need: &Need) -> Error {
+    let reason = if rooms.iter().any(|room| room.memory >= need.memory) {
+        Reason::PoolFull
+    } else {
+        Reason::NotEnoughMemory
+    };
+    let error = Error::new(
+        Class::QuotaExceeded,
+        reason,
+        format!(
+            "no host has room: {} of memory and {} of a pool are needed",
+            units::bytes(need.memory),
+            units::bytes(need.pool)
+        ),
+    );
+    rooms
+        .iter()
+        .fold(error, |error, room| {
+            error.because(format!(
+                "{}: {} of memory not given to running domains, {} in the pool",
+                room.host,
+                units::bytes(room.memory),
+                units::bytes(room.pool)
+            ))
+        })
+        .hint("choose a smaller --machine-type, delete what nobody needs, or name a host with --zone to share its memory out twice")
+}
 
 /// The host that `--zone` names; left out, the only one.
 pub fn zone<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<&'a Host> {
@@ -187,6 +282,64 @@ mod tests {
         assert!(image(&provider, Some("ftp://x/y")).is_err());
         assert!(image(&provider, None).is_err());
         assert_eq!(machine_type(&provider, None).unwrap().key, "small");
+    }
+
+    const NEED: Need = Need {
+        memory: 1 << 30,
+        pool: 24 << 20,
+        disk: 10 << 30,
+    };
+
+    fn room(host: &str, image_is_cached: bool, memory_gib: u64, pool_gib: u64) -> Room {
+        Room {
+            host: host.to_owned(),
+            image_is_cached,
+            memory: memory_gib << 30,
+            pool: pool_gib << 30,
+        }
+    }
+
+    /// The hosts that so many instances go to.
+    fn chosen(rooms: &[Room], count: usize) -> Vec<String> {
+        let mut rooms = rooms.to_vec();
+        let mut choose = |_| {
+            let place = choose(&mut rooms, &NEED).unwrap();
+            rooms[place].host.clone()
+        };
+        (0..count).map(&mut choose).collect()
+    }
+
+    #[test]
+    fn a_cached_image_goes_before_room_and_the_scarcer_thing_is_the_room() {
+        let table: &[(&[Room], &str)] = &[
+            // The image first, as long as there is room at all.
+            (&[room("a", false, 64, 900), room("b", true, 2, 20)], "b"),
+            (&[room("a", false, 64, 900), room("b", true, 0, 900)], "a"),
+            (&[room("a", false, 64, 900), room("b", true, 64, 0)], "a"),
+            // Much memory is worth nothing beside a small pool.
+            (&[room("a", true, 64, 20), room("b", true, 8, 900)], "b"),
+            // As many of them fit: memory, then the file's order.
+            (&[room("a", true, 8, 20), room("b", true, 9, 20)], "b"),
+            (&[room("a", true, 8, 20), room("b", true, 8, 20)], "a"),
+        ];
+        for (rooms, host) in table {
+            assert_eq!(chosen(rooms, 1), [*host], "{rooms:?}");
+        }
+    }
+
+    #[test]
+    fn several_instances_are_spread_and_take_room() {
+        let rooms = [room("a", true, 4, 900), room("b", true, 3, 900)];
+        assert_eq!(chosen(&rooms, 6), ["a", "a", "b", "a", "b", "a"]);
+        let mut small = vec![room("a", true, 1, 900)];
+        choose(&mut small, &NEED).unwrap();
+        let error = choose(&mut small, &NEED).unwrap_err();
+        assert_eq!(error.reason(), Reason::NotEnoughMemory);
+        assert_eq!(error.class(), Class::QuotaExceeded);
+        let error = choose(&mut [room("a", true, 8, 0)], &NEED).unwrap_err();
+        assert_eq!(error.reason(), Reason::PoolFull);
+        assert!(error.causes()[0].starts_with("a: 8 GiB"), "{error}");
+        assert!(choose(&mut [], &NEED).is_err());
     }
 
     #[test]

@@ -12,9 +12,11 @@ use super::upkeep::{ImageListArgs, ImageRmArgs, PruneArgs};
 #[command(after_help = "Examples:
   egressctl create --zone nas1 --image debian-13
   egressctl create --image debian-13 --user-data squid.yaml --wait -o name
-  egressctl create --image debian-13 --ttl 24h --label team=search")]
+  egressctl create --image debian-13 --ttl 24h --label team=search
+  egressctl create --zone auto --count 4 --name web --image debian-13")]
 pub struct CreateArgs {
-    /// Host to create it on; may be left out where there is only one
+    /// Host to create it on; may be left out where there is only one. auto: the
+    /// one with the image cached and most room
     #[arg(long, value_name = "HOST")]
     pub zone: Option<String>,
     /// Image: a key of the configuration's images, or an http(s) URL; may be
@@ -34,6 +36,9 @@ pub struct CreateArgs {
     /// [default: random]
     #[arg(long, value_name = "UID")]
     pub uid: Option<String>,
+    /// Create so many at once: NAME-1 to NAME-N, or with names of their own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub count: Option<u32>,
     /// cloud-init user-data file, - for stdin; passed on byte for byte
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub user_data: Option<PathBuf>,
@@ -169,11 +174,15 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   egressctl delete web1 web2
+  egressctl delete web1 --dry-run
   egressctl delete hosts/nas1/domains/web1")]
 pub struct DeleteArgs {
     /// Names or IDs of the instances
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
+    /// Print what would go, and touch nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Look on this host only
     #[arg(long, value_name = "HOST")]
     pub zone: Option<String>,

@@ -2,18 +2,23 @@
 
 use super::Context;
 use crate::cli::DeleteArgs;
-use crate::delete::delete;
+use crate::delete::{Act, delete};
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::name::InstanceRef;
-use crate::output::{DeletedRecord, Document};
+use crate::output::{DeletePlanRecord, DeletedRecord, Document};
 use crate::{parallel, placement};
 
 /// Deletions under way at once.
 const AT_ONCE: usize = 8;
 
 pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    if args.dry_run {
+        context.ui.ensure_columns::<DeletePlanRecord>()?;
+    } else {
+        context.ui.ensure_columns::<DeletedRecord>()?;
+    }
     // All names are understood before anything is touched.
     let wanted = args
         .names
@@ -26,7 +31,12 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
     for one in &wanted {
         find::hosts_of(&context.hosts, one, args.zone.as_deref())?;
     }
-    let results = parallel::map(wanted, AT_ONCE, |one| delete_one(args, context, &one));
+    let act = if args.dry_run {
+        Act::DryRun
+    } else {
+        Act::Delete
+    };
+    let results = parallel::map(wanted, AT_ONCE, |one| delete_one(args, context, &one, act));
     let mut document = Document {
         items: Vec::new(),
         errors: Vec::new(),
@@ -37,6 +47,17 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
             Err(error) => document.errors.push(error),
         }
     }
+    if args.dry_run {
+        let items = document
+            .items
+            .into_iter()
+            .map(DeletePlanRecord::new)
+            .collect();
+        let errors = document.errors;
+        let plans = Document { items, errors };
+        context.ui.document(&plans)?;
+        return Ok(plans.errors);
+    }
     context.ui.document(&document)?;
     Ok(document.errors)
 }
@@ -45,6 +66,7 @@ fn delete_one(
     args: &DeleteArgs,
     context: &Context<'_>,
     wanted: &InstanceRef,
+    act: Act,
 ) -> Result<DeletedRecord> {
     let name = wanted.name();
     let managers: Managers = args.manager.into();
@@ -64,7 +86,7 @@ fn delete_one(
     let mut record = absent();
     for host in candidates {
         let hypervisor = host.connect()?;
-        let deleted = delete(host, &*hypervisor, name, managers)
+        let deleted = delete(host, &*hypervisor, name, managers, act)
             .map_err(|error| error.on_host(host.name()))?;
         for note in &deleted.notes {
             context.ui.note(&format!("{}: {note}", host.name()));

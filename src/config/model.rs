@@ -208,6 +208,15 @@ pub enum Nic {
     Network(String),
 }
 
+impl fmt::Display for Nic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Nic::Bridge(name) => write!(f, "bridge {name}"),
+            Nic::Network(name) => write!(f, "network {name}"),
+        }
+    }
+}
+
 /// `virtType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VirtType {

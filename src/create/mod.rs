@@ -5,6 +5,7 @@ mod files;
 pub mod plan;
 mod preflight;
 mod spec;
+pub mod survey;
 pub mod wait;
 
 pub use plan::plan;
@@ -17,6 +18,7 @@ use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::libvirt::{DomainRef, DomainState, Hypervisor};
+use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
@@ -67,28 +69,82 @@ pub fn ensure(
     }
 }
 
+/// Makes the image ready for several instances of one kind, on hosts that are fit for them and have no domain of that
+/// name: one download for all. One result for each; [`ensure`] finds the image then.
+pub fn make_image_ready(
+    wanted: &[(&HostSession, &CreateSpec)],
+    observer: &dyn PullObserver,
+    warn: &(dyn Fn(&HostSession, &str) + Sync),
+) -> Vec<Result<()>> {
+    let looks = parallel::map(wanted.to_vec(), wanted.len(), |(host, spec)| {
+        lacks_image(host, spec, warn)
+    });
+    let lacking = |look: &Result<bool>| matches!(look, Ok(true));
+    let hosts: Vec<&HostSession> = wanted
+        .iter()
+        .zip(&looks)
+        .filter(|(_, look)| lacking(look))
+        .map(|((host, _), _)| *host)
+        .collect();
+    let mut pulled = match wanted.first() {
+        Some((host, spec)) if !hosts.is_empty() => {
+            pull(&image_of(spec), &hosts, observer, &host.cancels().work)
+        }
+        _ => Vec::new(),
+    }
+    .into_iter();
+    looks
+        .into_iter()
+        .map(|look| match look {
+            Ok(true) => pulled.next().unwrap_or_else(no_result).map(drop),
+            look => look.map(drop),
+        })
+        .collect()
+}
+
+fn lacks_image(
+    host: &HostSession,
+    spec: &CreateSpec,
+    warn: &(dyn Fn(&HostSession, &str) + Sync),
+) -> Result<bool> {
+    let hypervisor = host.connect()?;
+    let facts = preflight(host, &*hypervisor, spec)?;
+    if facts.existing.is_some() {
+        return Ok(false);
+    }
+    let facts = facts.judged?;
+    for warning in &facts.warnings {
+        warn(host, warning);
+    }
+    Ok(facts.ready.is_none())
+}
+
+fn image_of(spec: &CreateSpec) -> PullRequest<'_> {
+    PullRequest {
+        image: &spec.image,
+        disk_limit: spec.disk_is_given.then_some(spec.disk_bytes),
+        extra_room: OVERLAY_ROOM,
+        policy: spec.pull,
+    }
+}
+
+fn no_result<T>() -> Result<T> {
+    Err(Error::transient(
+        Reason::ImageNotReady,
+        "the pull gave no result",
+    ))
+}
+
 fn pull_base(
     host: &HostSession,
     spec: &CreateSpec,
     observer: &dyn PullObserver,
 ) -> Result<BaseImage> {
-    let request = PullRequest {
-        image: &spec.image,
-        disk_limit: spec.disk_is_given.then_some(spec.disk_bytes),
-        extra_room: OVERLAY_ROOM,
-        policy: spec.pull,
-    };
-    let pulled = pull(&request, &[host], observer, &host.cancels().work);
-    let missing = || {
-        Err(Error::transient(
-            Reason::ImageNotReady,
-            "the pull gave no result",
-        ))
-    };
+    let pulled = pull(&image_of(spec), &[host], observer, &host.cancels().work);
     pulled
         .into_iter()
         .next()
-        .unwrap_or_else(missing)
+        .unwrap_or_else(no_result)
         .map(|pulled| pulled.base)
 }
 

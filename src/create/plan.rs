@@ -1,6 +1,6 @@
 //! What `create --dry-run` shows: the same look at the host as a create, and nothing made.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::preflight::preflight;
 use super::spec::CreateSpec;
@@ -11,18 +11,42 @@ use crate::image::ready::BaseImage;
 use crate::units;
 
 /// What a create would make.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Plan {
-    host: String,
-    name: String,
-    existing: Option<String>,
-    pool: String,
-    base: String,
-    base_is_ready: bool,
-    disk_bytes: u64,
-    volumes: [String; 2],
-    seed_files: Vec<&'static str>,
-    xml: String,
+    /// The host.
+    pub host: String,
+    /// The instance's name.
+    pub name: String,
+    /// The ID of the domain that has the name already.
+    pub existing: Option<String>,
+    /// The pool of all its volumes.
+    pub pool: String,
+    /// The image's key.
+    pub image: String,
+    /// The base volume.
+    pub base_volume: String,
+    /// Whether it is there.
+    pub base_is_ready: bool,
+    /// The machine type's key.
+    pub machine_type: String,
+    /// Its CPUs.
+    pub vcpus: u32,
+    /// Its memory.
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u64,
+    /// What the NIC is plugged into, such as `bridge br0`.
+    pub nic: String,
+    /// The overlay's capacity.
+    pub disk_bytes: u64,
+    /// The overlay.
+    pub overlay_volume: String,
+    /// The seed.
+    pub seed_volume: String,
+    /// The files in the seed; their contents are nobody's business.
+    pub seed_files: Vec<&'static str>,
+    /// What libvirt would be given. The UUID is another one each time.
+    pub domain_xml: String,
 }
 
 /// Looks at the host and says what a create would make. Reads only.
@@ -36,8 +60,8 @@ pub fn plan(host: &HostSession, spec: &CreateSpec) -> Result<Plan> {
     let base_is_ready = judged.ready.is_some();
     let base = judged.ready.unwrap_or_else(|| to_be_pulled(spec, &path));
     let identity = spec.identify();
-    let volumes = [spec.name.overlay_volume(), spec.name.seed_volume()];
-    let [overlay, seed] = [path(&volumes[0]), path(&volumes[1])];
+    let (overlay_volume, seed_volume) = (spec.name.overlay_volume(), spec.name.seed_volume());
+    let (overlay, seed) = (path(&overlay_volume), path(&seed_volume));
     let accelerator = judged.emulator.accelerator;
     let domain = spec.domain(&identity, accelerator, &base, host.pool(), overlay, seed);
     Ok(Plan {
@@ -45,12 +69,18 @@ pub fn plan(host: &HostSession, spec: &CreateSpec) -> Result<Plan> {
         name: spec.name.to_string(),
         existing,
         pool: host.pool().to_owned(),
-        base: base.volume,
+        image: spec.image.key.clone(),
+        base_volume: base.volume,
         base_is_ready,
+        machine_type: spec.machine.key.clone(),
+        vcpus: spec.machine.vcpus,
+        memory_mib: spec.machine.memory_mib,
+        nic: spec.nic.to_string(),
         disk_bytes: spec.disk_bytes.max(base.virtual_size.unwrap_or(0)),
-        volumes,
+        overlay_volume,
+        seed_volume,
         seed_files: spec.seed(&identity).file_names(),
-        xml: domain.to_xml()?,
+        domain_xml: domain.to_xml()?,
     })
 }
 
@@ -83,35 +113,20 @@ impl Plan {
             format!("# {id} exists: create would take it if it is the same, and refuse otherwise\n")
         });
         format!(
-            "{existing}# instance {} on host {}, pool {}\n# base image {}: {base}\n# overlay {} ({})\n# seed {} with {}\n{}\n",
+            "{existing}# instance {} on host {}, pool {}, {}\n# machine type {}: {} x CPU, {} of memory\n# base image {}: {base}\n# overlay {} ({})\n# seed {} with {}\n{}\n",
             self.name,
             self.host,
             self.pool,
-            self.base,
-            self.volumes[0],
+            self.nic,
+            self.machine_type,
+            self.vcpus,
+            units::bytes(self.memory_mib << 20),
+            self.base_volume,
+            self.overlay_volume,
             units::bytes(self.disk_bytes),
-            self.volumes[1],
+            self.seed_volume,
             self.seed_files.join(", "),
-            self.xml.trim_end()
+            self.domain_xml.trim_end()
         )
-    }
-
-    /// For programs.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "apiVersion": "egressctl/v1",
-            "kind": "CreatePlan",
-            "host": self.host,
-            "name": self.name,
-            "existing": self.existing,
-            "pool": self.pool,
-            "baseVolume": self.base,
-            "baseIsReady": self.base_is_ready,
-            "diskBytes": self.disk_bytes,
-            "overlayVolume": self.volumes[0],
-            "seedVolume": self.volumes[1],
-            "seedFiles": self.seed_files,
-            "domainXml": self.xml,
-        })
     }
 }

@@ -98,6 +98,13 @@ pub struct Identity {
 }
 
 impl CreateSpec {
+    /// Notes that this run has just asked the image's server: what it pulled is the newest there is.
+    pub fn image_was_made_ready(&mut self) {
+        if self.pull == PullPolicy::Always {
+            self.pull = PullPolicy::Missing;
+        }
+    }
+
     /// A new identity.
     pub fn identify(&self) -> Identity {
         Identity {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::inventory::{HostView, SeedView, Sharing, read_seed, view_marker};
 use super::plan::{Decision, Judge, Rules, Target, judge_instance};
 use super::{Item, inventory};
-use crate::delete::delete_instance;
+use crate::delete::{Act, delete_instance};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::image::identity::{MARKER_LIMIT, marker_volume};
@@ -184,7 +184,7 @@ impl Sweep<'_> {
             None => return Ok(Done::Kept("there is no reason any more".to_owned())),
         }
         let name = InstanceName::new(name)?;
-        let deleted = delete_instance(host, hypervisor, &instance, &name)
+        let deleted = delete_instance(host, hypervisor, &instance, &name, Act::Delete)
             .map_err(|error| error.while_doing(format!("deleting instance {name}")))?;
         for note in deleted.notes {
             log::info!("host={} {name}: {note}", host.name());

@@ -19,7 +19,9 @@ pub use document::{Document, Row};
 pub use probe::ProbeRecord;
 pub use progress::PullBars;
 pub use prompt::passphrase;
-pub use records::{CheckRecord, DeletedRecord, InstanceRecord, PulledRecord};
+pub use records::{
+    CheckRecord, DeletePlanRecord, DeletedRecord, InstanceRecord, PlanRecord, PulledRecord,
+};
 pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 

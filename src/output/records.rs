@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use crate::check::{HostReport, Severity};
+use crate::create::plan::Plan;
 use crate::create::wait::CloudInitResult;
 use crate::image::pull::Pulled;
 use crate::instance::Instance;
@@ -141,6 +142,39 @@ impl Row for InstanceRecord {
     }
 }
 
+/// What `create --dry-run` would make.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct PlanRecord(Plan);
+
+impl PlanRecord {
+    /// The record of a plan.
+    pub fn new(plan: Plan) -> Self {
+        PlanRecord(plan)
+    }
+
+    /// The plan for people, with the XML.
+    pub fn text(&self) -> String {
+        self.0.to_text()
+    }
+}
+
+impl Row for PlanRecord {
+    const KIND: &'static str = "CreatePlanList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("NAME", |row| Cell::text_of(&row.0.name)),
+        column("HOST", |row| Cell::text_of(&row.0.host)),
+        column("EXISTING", |row| Cell::maybe(row.0.existing.as_deref())),
+        column("BASE", |row| Cell::text_of(&row.0.base_volume)),
+        column("READY", |row| Cell::yes_no(row.0.base_is_ready)),
+        column("DISK", |row| Cell::Bytes(row.0.disk_bytes)),
+    ];
+
+    fn name(&self) -> String {
+        self.0.name.clone()
+    }
+}
+
 /// One host's result of `image pull`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,6 +246,41 @@ impl Row for DeletedRecord {
         column("HOST", |row| Cell::maybe(row.host.as_deref())),
         column("DELETED", |row| {
             Cell::Text(or_absent(&row.deleted, "already absent"))
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// What `delete --dry-run` found for one name.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletePlanRecord {
+    name: String,
+    host: Option<String>,
+    would_delete: Vec<String>,
+}
+
+impl DeletePlanRecord {
+    /// The plan for what a deletion in earnest would have in its record.
+    pub fn new(record: DeletedRecord) -> Self {
+        DeletePlanRecord {
+            name: record.name,
+            host: record.host,
+            would_delete: record.deleted,
+        }
+    }
+}
+
+impl Row for DeletePlanRecord {
+    const KIND: &'static str = "DeletePlanList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("NAME", |row| Cell::text_of(&row.name)),
+        column("HOST", |row| Cell::maybe(row.host.as_deref())),
+        column("WOULD DELETE", |row| {
+            Cell::Text(or_absent(&row.would_delete, "nothing: it is absent"))
         }),
     ];
 

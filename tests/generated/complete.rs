@@ -67,7 +67,7 @@ fn values_come_from_the_configuration() {
     let sandbox = Sandbox::new();
     sandbox.write("providers.yaml", CONFIG);
     let table: &[(&[&str], &[&str])] = &[
-        (&["create", "--zone", ""], &["nas1", "nas2", "far"]),
+        (&["create", "--zone", ""], &["nas1", "nas2", "far", "auto"]),
         (&["create", "--provider", "away", "--zone", ""], &["far"]),
         (
             &["--provider=home", "list", "--zone", "na"],
@@ -110,15 +110,7 @@ fn another_file_can_be_named_on_the_line() {
     let sandbox = Sandbox::new();
     sandbox.write("etc/other.yaml", CONFIG);
     for path in ["etc/other.yaml", "~/etc/other.yaml"] {
-        let words = [
-            "--config",
-            path,
-            "--provider",
-            "away",
-            "create",
-            "--zone",
-            "",
-        ];
+        let words = ["--config", path, "--provider", "away", "list", "--zone", ""];
         let found = candidates(&mut asked(&sandbox, "bash", &words));
         assert_eq!(found, ["far"], "{path}");
     }

@@ -300,11 +300,9 @@ fn a_dry_run_shows_the_plan_and_makes_nothing() {
         .prints("meta-data")
         .prints("vendor-data");
     assert!(!run.stdout.contains("hunter2"), "{run}");
-    let plan = cli
-        .run(&[&args[..], &["-o", "json"]].concat())
-        .exits(0)
-        .json();
-    assert_eq!(plan["kind"], "CreatePlan");
+    let plan = cli.run(&[&args[..], &["-o", "json"]].concat()).exits(0);
+    assert_eq!(plan.json()["kind"], "CreatePlanList");
+    let plan = plan.item();
     assert_eq!(plan["overlayVolume"], format!("{name}.qcow2"));
     assert!(!lab.has_domain("nas1", name));
     assert!(lab.volumes("nas1", name).is_empty());

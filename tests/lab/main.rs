@@ -17,6 +17,7 @@ mod instances;
 mod lacking;
 mod leftovers;
 mod listing;
+mod many;
 mod ownership;
 mod pull;
 mod pull_faults;

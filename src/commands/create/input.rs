@@ -1,0 +1,88 @@
+//! The files that a create reads: user-data and network-config, checked before any host is asked.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::cli::CreateArgs;
+use crate::commands::Context;
+use crate::create::CloudInit;
+use crate::error::{Error, Reason, Result};
+use crate::seed;
+
+/// The most that cloud-init's parts may take, in bytes; far beyond what makes sense.
+const PART_LIMIT: u64 = 16 << 20;
+
+/// cloud-init's parts from the options and the configuration.
+pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<CloudInit> {
+    let user_data = match &args.user_data {
+        Some(path) => {
+            let data = read_part(path, "user-data")?;
+            for warning in seed::check_user_data(&source(path), &data)?.warnings {
+                context.ui.warn(&warning);
+            }
+            data
+        }
+        None => seed::DEFAULT_USER_DATA.to_vec(),
+    };
+    let network_config = match &args.network_config {
+        Some(path) => {
+            let data = read_part(path, "network-config")?;
+            seed::check_network_config(&source(path), &data)?;
+            Some(data)
+        }
+        None => None,
+    };
+    let provider = &context.provider;
+    if let Some(text) = &provider.vendor_data {
+        seed::check_vendor_data("vendorData", text, provider.install_guest_agent)?;
+    }
+    let vendor_data = seed::vendor_data(
+        provider.install_guest_agent,
+        provider.vendor_data.as_deref(),
+    );
+    Ok(CloudInit {
+        user_data,
+        vendor_data,
+        network_config,
+    })
+}
+
+/// What a file is called in messages.
+fn source(path: &Path) -> String {
+    if path == Path::new("-") {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// Reads a file, or stdin for `-`.
+fn read_part(path: &Path, what: &str) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| {
+        Error::usage(
+            Reason::InvalidUserData,
+            format!("the {what} file {} can't be read", path.display()),
+        )
+        .because(error)
+    };
+    let mut data = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin()
+            .take(PART_LIMIT + 1)
+            .read_to_end(&mut data)
+            .map_err(failed)?;
+    } else {
+        let file = fs::File::open(path).map_err(failed)?;
+        file.take(PART_LIMIT + 1)
+            .read_to_end(&mut data)
+            .map_err(failed)?;
+    }
+    if data.len() as u64 > PART_LIMIT {
+        return Err(Error::usage(
+            Reason::InvalidUserData,
+            format!("the {what} file {} is larger than 16 MiB", path.display()),
+        ));
+    }
+    Ok(data)
+}

@@ -1,0 +1,176 @@
+//! `egressctl create`.
+
+mod input;
+mod request;
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use super::Context;
+use crate::cli::{CreateArgs, Format, WaitArg};
+use crate::create::wait::{WaitFor, wait};
+use crate::create::{ensure, make_image_ready, plan};
+use crate::error::{Error, Result};
+use crate::find;
+use crate::host::HostSession;
+use crate::output::{Document, InstanceRecord, PlanRecord, PullBars};
+use crate::parallel;
+use request::{Job, Placed, Request};
+
+/// Creates under way at once, over all hosts.
+const AT_ONCE: usize = 8;
+
+pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    if args.dry_run {
+        context.ui.ensure_columns::<PlanRecord>()?;
+    } else {
+        context.ui.ensure_columns::<InstanceRecord>()?;
+    }
+    let request = Request::new(args, context)?;
+    let jobs = match request.place(args.zone.as_deref(), context)? {
+        Placed::Jobs(jobs) => jobs,
+        Placed::Nowhere(errors) if args.dry_run => return show_plans(context, Vec::new(), errors),
+        Placed::Nowhere(errors) => return show(context, Vec::new(), errors),
+    };
+    if args.dry_run {
+        let plans = parallel::map(jobs, AT_ONCE, |job| plan(job.host, &job.spec));
+        let (plans, errors) = part(plans);
+        return show_plans(
+            context,
+            plans.into_iter().map(PlanRecord::new).collect(),
+            errors,
+        );
+    }
+    let bars = PullBars::new(context.ui, request.image_key());
+    let warned = Warned::default();
+    let (jobs, mut errors) =
+        with_image(jobs, &bars, &|host, text| warned.warn(context, host, text));
+    let made = parallel::map(jobs, AT_ONCE, |job| {
+        make(args, context, &job, &bars, &warned).map_err(|error| error.on_host(job.host.name()))
+    });
+    let (records, failed) = part(made);
+    errors.extend(failed);
+    show(context, records, errors)
+}
+
+/// Results and errors apart.
+fn part<T>(results: Vec<Result<T>>) -> (Vec<T>, Vec<Error>) {
+    let (mut good, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(one) => good.push(one),
+            Err(error) => errors.push(error),
+        }
+    }
+    (good, errors)
+}
+
+fn show(
+    context: &Context<'_>,
+    items: Vec<InstanceRecord>,
+    errors: Vec<Error>,
+) -> Result<Vec<Error>> {
+    let document = Document { items, errors };
+    context.ui.document(&document)?;
+    Ok(document.errors)
+}
+
+fn show_plans(
+    context: &Context<'_>,
+    items: Vec<PlanRecord>,
+    errors: Vec<Error>,
+) -> Result<Vec<Error>> {
+    let document = Document { items, errors };
+    match context.ui.format() {
+        Format::Table | Format::Wide => {
+            let items = context.ui.sorted(&document.items)?;
+            let texts: Vec<String> = items.into_iter().map(PlanRecord::text).collect();
+            context.ui.data(&texts.join("\n"))?;
+        }
+        _ => context.ui.document(&document)?,
+    }
+    Ok(document.errors)
+}
+
+/// Makes the image ready for several instances first, once on each host, as each of them would pull it otherwise.
+/// A host where that fails costs its instances one error together.
+fn with_image<'a>(
+    jobs: Vec<Job<'a>>,
+    bars: &PullBars<'_>,
+    warn: &(dyn Fn(&HostSession, &str) + Sync),
+) -> (Vec<Job<'a>>, Vec<Error>) {
+    if jobs.len() < 2 {
+        return (jobs, Vec::new());
+    }
+    let mut firsts: Vec<&Job<'a>> = Vec::new();
+    for job in &jobs {
+        if !firsts
+            .iter()
+            .any(|first| first.host.name() == job.host.name())
+        {
+            firsts.push(job);
+        }
+    }
+    let wanted: Vec<_> = firsts.iter().map(|job| (job.host, &job.spec)).collect();
+    let results = make_image_ready(&wanted, bars, warn);
+    let (mut ready, mut errors) = (Vec::new(), Vec::new());
+    for ((host, _), result) in wanted.iter().zip(results) {
+        match result {
+            Ok(()) => ready.push(host.name().to_owned()),
+            Err(error) => errors.push(error.on_host(host.name())),
+        }
+    }
+    let mut jobs = jobs;
+    jobs.retain(|job| ready.iter().any(|host| host == job.host.name()));
+    for job in &mut jobs {
+        job.spec.image_was_made_ready();
+    }
+    (jobs, errors)
+}
+
+/// Warnings, each once for a host.
+#[derive(Default)]
+struct Warned(Mutex<BTreeSet<String>>);
+
+impl Warned {
+    fn warn(&self, context: &Context<'_>, host: &HostSession, text: &str) {
+        let text = format!("{}: {text}", host.name());
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(text.clone()) {
+            context.ui.warn(&text);
+        }
+    }
+}
+
+/// Makes one instance, and waits for it if that was asked for.
+fn make(
+    args: &CreateArgs,
+    context: &Context<'_>,
+    job: &Job<'_>,
+    bars: &PullBars<'_>,
+    warned: &Warned,
+) -> Result<InstanceRecord> {
+    let host = job.host;
+    let instance = ensure(host, &job.spec, bars, &|text| {
+        warned.warn(context, host, text);
+    })?;
+    let what = args.wait.map(|what| match what {
+        WaitArg::Ip => WaitFor::Ip,
+        WaitArg::Agent => WaitFor::Agent,
+        WaitArg::CloudInit => WaitFor::CloudInit,
+        WaitArg::Port(port) => WaitFor::Port(port),
+    });
+    let ready = match what {
+        Some(what) => {
+            let tell = |text: &str| context.ui.note(text);
+            wait(host, &instance, what, args.timeout, &tell).map_err(|error| {
+                let id = instance.id();
+                error.hint(format!("it was made and kept as {id}"))
+            })?
+        }
+        None => find::with_addresses(&*host.connect()?, instance),
+    };
+    Ok(InstanceRecord::new(&ready, Timestamp::now()))
+}
