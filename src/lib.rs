@@ -53,10 +53,10 @@ pub fn main() -> ExitCode {
     }
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(output::command_line(&error)),
+        Err(error) => return ExitCode::from(output::command_line(&error, std::env::args_os())),
     };
     let ui = output::Ui::new(&cli.global);
-    start_log(cli.global.verbose);
+    start_log(cli.global.verbose, &ui);
     libvirt::silence_library();
     let cancels = host::Cancels::new();
     if let Err(error) = signals::watch(&cancels) {
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
 }
 
 /// `-v` logs every call to libvirt, `-vv` also XML and addresses; `RUST_LOG` overrides both.
-fn start_log(verbose: u8) {
+fn start_log(verbose: u8, ui: &output::Ui) {
     let level = match verbose {
         0 => "egressctl=warn",
         1 => "egressctl=info",
@@ -77,5 +77,11 @@ fn start_log(verbose: u8) {
         // It would log packets, and with them what passes through: cloud-init content, too.
         .filter_module("russh", log::LevelFilter::Off)
         .format_target(false)
+        .target(env_logger::Target::Pipe(Box::new(ui.log())))
+        .write_style(if ui.color() {
+            env_logger::WriteStyle::Always
+        } else {
+            env_logger::WriteStyle::Never
+        })
         .init();
 }

@@ -17,7 +17,7 @@ pub use args::{
 };
 
 pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};
-pub use output::{FORMATS, Format, SortBy};
+pub use output::{FORMATS, Format, ProgressArg, SortBy};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// Run proxy VMs on your own libvirt/KVM hypervisors over nothing but SSH
@@ -77,6 +77,9 @@ pub struct GlobalArgs {
     /// Leave out the table's header line
     #[arg(long, global = true)]
     pub no_headers: bool,
+    /// How progress is shown on stderr
+    #[arg(long, global = true, value_enum, value_name = "HOW", default_value_t = ProgressArg::Auto)]
+    pub progress: ProgressArg,
     /// No progress and no notes on stderr, only errors
     #[arg(long, short, global = true)]
     pub quiet: bool,

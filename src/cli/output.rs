@@ -1,5 +1,7 @@
 //! What a command prints and how it talks: the values of the options that all commands have.
 
+use clap::ValueEnum;
+
 /// What stdout gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
@@ -63,6 +65,19 @@ pub(super) fn parse_sort(text: &str) -> Result<SortBy, String> {
         column: column.to_owned(),
         descending,
     })
+}
+
+/// How progress is shown on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressArg {
+    /// Bars on a terminal, else plain
+    Auto,
+    /// Lines, every 10 s or 10 %
+    Plain,
+    /// JSON objects, one a line; notes, warnings and errors too
+    Json,
+    /// None
+    None,
 }
 
 #[cfg(test)]

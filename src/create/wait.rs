@@ -67,7 +67,7 @@ impl Look {
     }
 }
 
-/// Waits; gives the instance back with its addresses.
+/// Waits; gives the instance back with its addresses. `tell` gets what was seen, at each look.
 ///
 /// Errors: [`Reason::NotReady`] when the time is up (Transient), with what was seen last, or when cloud-init failed
 /// (Permanent); [`Reason::NotRunning`] when
@@ -81,7 +81,6 @@ pub fn wait(
 ) -> Result<Ready> {
     let deadline = Instant::now() + timeout;
     let name = &instance.domain.name;
-    let mut told = String::new();
     loop {
         let seen = match look(host, instance, what, deadline) {
             Ok(Look::Ready(ready)) => return Ok(*ready),
@@ -90,12 +89,9 @@ pub fn wait(
             Err(error) if error.class() == Class::Transient => error.to_string(),
             Err(error) => return Err(error.on_host(host.name())),
         };
-        if seen != told {
-            tell(&format!("{name}: waiting for {what}: {seen}"));
-            told = seen;
-        }
+        tell(&seen);
         if Instant::now() >= deadline {
-            return Err(not_ready(host, name, what, timeout, &told));
+            return Err(not_ready(host, name, what, timeout, &seen));
         }
         host.cancels().work.wait(POLL);
         host.cancels().work.check()?;

@@ -35,7 +35,7 @@ const HOST_AHEAD: usize = 32;
 pub enum PullEvent<'a> {
     /// Something to know that stops nothing.
     Warning(&'a str),
-    /// Another process pulls the image to this host.
+    /// Another process pulls the image to this host; comes again as long as it does.
     Waiting(&'a str),
     /// Bytes begin to flow to this host; their number, where it is known.
     Started(&'a str, Option<u64>),
@@ -268,6 +268,7 @@ impl Run<'_> {
                     host.name(),
                     watch.silent_for()
                 );
+                self.observer.event(PullEvent::Waiting(host.name()));
                 continue;
             }
             match prepare(host, self.identity)? {

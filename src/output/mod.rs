@@ -6,22 +6,28 @@ mod probe;
 mod progress;
 mod prompt;
 mod records;
+mod screen;
 mod table;
 mod terminal;
 mod upkeep;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+
+use serde_json::json;
 
 use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
+use screen::Shown;
 
 pub use document::{Document, Row};
 pub use probe::ProbeRecord;
-pub use progress::PullBars;
+pub use progress::{PullBars, WaitLine};
 pub use prompt::passphrase;
 pub use records::{
     CheckRecord, DeletePlanRecord, DeletedRecord, InstanceRecord, PlanRecord, PulledRecord,
 };
+pub use screen::Screen;
 pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 
@@ -31,18 +37,8 @@ pub struct Ui {
     sort_by: Option<SortBy>,
     headers: bool,
     color: bool,
-    chatter: Chatter,
-}
-
-/// How much stderr gets besides errors and warnings.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Chatter {
-    /// Nothing: `--quiet`.
-    None,
-    /// Notes and plain progress lines, as log lines would tear bars: `-v`.
-    Lines,
-    /// Notes, and bars where stderr is a terminal.
-    Bars,
+    quiet: bool,
+    screen: Screen,
 }
 
 impl Ui {
@@ -53,11 +49,8 @@ impl Ui {
             format: global.output.clone(),
             sort_by: global.sort_by.clone(),
             headers: !global.no_headers,
-            chatter: match (global.quiet, global.verbose) {
-                (true, _) => Chatter::None,
-                (false, 0) => Chatter::Bars,
-                (false, _) => Chatter::Lines,
-            },
+            quiet: global.quiet,
+            screen: Screen::new(global),
             color: !global.no_color && !no_color && io::stderr().is_terminal(),
         }
     }
@@ -125,10 +118,20 @@ impl Ui {
         self.data(&text)
     }
 
+    /// Where the log goes: past the bars.
+    pub fn log(&self) -> Screen {
+        self.screen.clone()
+    }
+
+    /// Whether stderr gets colours.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
     /// Tells people what is going on; nothing under `--quiet`.
     pub fn note(&self, text: &str) {
-        if self.chatter != Chatter::None {
-            stderr_line(text);
+        if !self.quiet {
+            self.message("note", text, text);
         }
     }
 
@@ -141,36 +144,46 @@ impl Ui {
 
     /// Warns; also under `--quiet`.
     pub fn warn(&self, text: &str) {
-        stderr_line(&format!("{} {text}", self.paint("33", "warning:")));
+        let line = format!("{} {text}", self.paint("33", "warning:"));
+        self.message("warning", text, &line);
+    }
+
+    fn message(&self, event: &str, text: &str, line: &str) {
+        if self.screen.shown() == Shown::Json {
+            let event = json!({ "event": event, "message": text });
+            self.screen.line(&event.to_string());
+        } else {
+            self.screen.line(line);
+        }
     }
 
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
-        if self.format == Format::Json {
-            stderr_line(&document::error_json(error).to_string());
+        let among_events = self.screen.shown() == Shown::Json;
+        if self.format == Format::Json || among_events {
+            let mut object = document::error_json(error);
+            if among_events {
+                object["event"] = "error".into();
+            }
+            self.screen.line(&object.to_string());
             return;
         }
         let place = error
             .host()
             .map(|host| format!("{host}: "))
             .unwrap_or_default();
-        stderr_line(&format!(
+        let mut lines = vec![format!(
             "{} {place}{}",
             self.paint("31", "error:"),
             error.message()
-        ));
+        )];
         for cause in error.causes() {
-            stderr_line(&format!("  {}", cause.replace('\n', "\n  ")));
+            lines.push(format!("  {}", cause.replace('\n', "\n  ")));
         }
         for hint in error.hints() {
-            stderr_line(&format!("{} {hint}", self.paint("36", "hint:")));
+            lines.push(format!("{} {hint}", self.paint("36", "hint:")));
         }
-    }
-
-    /// Whether bars may be drawn: stderr is a terminal, and no log lines would tear them.
-    fn draws(&self) -> bool {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        self.chatter == Chatter::Bars && !dumb && io::stderr().is_terminal()
+        self.screen.line(&lines.join("\n"));
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -195,18 +208,41 @@ fn written(stream: &mut dyn Write, bytes: &[u8], name: &str) -> Result<bool> {
 }
 
 /// Prints what clap has to say (help, version, or what is wrong with the command line) and gives the exit code.
-pub fn command_line(said: &clap::Error) -> u8 {
+///
+/// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON.
+pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) -> u8 {
+    if said.use_stderr() && asks_for_json(line) {
+        let text = said.render().to_string();
+        let mut parts = text.trim().splitn(2, '\n');
+        let first = parts.next().unwrap_or_default();
+        let error = Error::usage(
+            Reason::BadArgument,
+            first.strip_prefix("error: ").unwrap_or(first),
+        );
+        let error = parts
+            .next()
+            .map_or(error.clone(), |rest| error.hint(rest.trim()));
+        let _ = writeln!(io::stderr(), "{}", document::error_json(&error));
+        return Class::Usage.exit_code();
+    }
     match said.print() {
         // Help that a full disk swallowed is no help; a reader that went away had enough of it.
         Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
-            stderr_line(&format!("error: stdout can't be written\n  {error}"));
+            // Nothing can be done about a stderr that can't be written.
+            let _ = writeln!(io::stderr(), "error: stdout can't be written\n  {error}");
             Class::Permanent.exit_code()
         }
         _ => u8::try_from(said.exit_code()).unwrap_or(2),
     }
 }
 
-fn stderr_line(text: &str) {
-    // Nothing can be done about a stderr that can't be written.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+fn asks_for_json(line: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<OsString> = line.take_while(|word| word != "--").collect();
+    words
+        .iter()
+        .zip(words.iter().skip(1))
+        .any(|(option, value)| (option == "-o" || option == "--output") && value == "json")
+        || words
+            .iter()
+            .any(|word| word == "--output=json" || word == "-ojson" || word == "-o=json")
 }

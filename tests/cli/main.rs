@@ -74,6 +74,8 @@ const CASES: &[Case] = &[
     ("config-broken-json", "broken", "list -o json"),
     ("unknown-subcommand", "remote", "crate"),
     ("unknown-option", "remote", "list --zonee nas1"),
+    ("unknown-option-json", "remote", "list --zonee nas1 -o json"),
+    ("error-among-events", "local", "get web1 --progress json"),
     ("missing-argument", "remote", "get"),
     ("unknown-format", "remote", "list -o xml"),
     ("bad-name", "remote", "get Web_1"),

@@ -74,6 +74,36 @@ impl Cli {
         running.wait()
     }
 
+    /// Runs it to its end on a terminal of 100 columns, by script(1); stdout has all that the terminal got.
+    pub(crate) fn run_on_terminal(&self, args: &[&str]) -> Run {
+        let own = self.command(&[]);
+        let program = own.get_program().to_str().unwrap();
+        let line = format!("stty cols 100 rows 30; exec {program} {}", args.join(" "));
+        let mut command = self.command(&[]);
+        let mut terminal = Command::new("script");
+        terminal
+            .args(["-qec", &line, "/dev/null"])
+            .env_clear()
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("TERM", "xterm")
+            .env("NO_COLOR", "1");
+        command = terminal;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Running {
+            since: Instant::now(),
+            child: command.spawn().unwrap(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+        .wait()
+    }
+
     /// Starts it.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         self.start_piped(args, Stdio::null())

@@ -19,6 +19,7 @@ mod leftovers;
 mod listing;
 mod many;
 mod ownership;
+mod progress;
 mod pull;
 mod pull_faults;
 mod refusals;

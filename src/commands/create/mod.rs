@@ -15,7 +15,7 @@ use crate::create::{ensure, make_image_ready, plan};
 use crate::error::{Error, Result};
 use crate::find;
 use crate::host::HostSession;
-use crate::output::{Document, InstanceRecord, PlanRecord, PullBars};
+use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
 use crate::parallel;
 use request::{Job, Placed, Request};
 
@@ -164,8 +164,9 @@ fn make(
     });
     let ready = match what {
         Some(what) => {
-            let tell = |text: &str| context.ui.note(text);
-            wait(host, &instance, what, args.timeout, &tell).map_err(|error| {
+            let name = &instance.domain.name;
+            let line = WaitLine::new(context.ui, host.name(), name, &what.to_string());
+            wait(host, &instance, what, args.timeout, &|seen| line.seen(seen)).map_err(|error| {
                 let id = instance.id();
                 error.hint(format!("it was made and kept as {id}"))
             })?
