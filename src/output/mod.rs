@@ -31,6 +31,18 @@ pub use screen::Screen;
 pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 
+/// The kinds of documents there are, each with a schema in docs/schema.
+pub const KINDS: [&str; 8] = [
+    InstanceRecord::KIND,
+    PlanRecord::KIND,
+    PulledRecord::KIND,
+    ImageRecord::KIND,
+    DeletedRecord::KIND,
+    DeletePlanRecord::KIND,
+    SweptRecord::KIND,
+    CheckRecord::KIND,
+];
+
 /// How this run talks: formats, terminal, quietness.
 pub struct Ui {
     format: Format,

@@ -3,7 +3,10 @@
 //! `BLESS=1 cargo test --test cli` rewrites tests/cli/expected; read the difference before committing it.
 
 mod documents;
+mod json;
 mod pipes;
+#[path = "../support/schema.rs"]
+mod schema;
 #[path = "../support/mod.rs"]
 mod support;
 

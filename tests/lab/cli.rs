@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::schema::faults;
+
 /// egressctl with one configuration and a bare environment.
 pub(crate) struct Cli {
     config: PathBuf,
@@ -319,10 +321,16 @@ impl Checked {
         self
     }
 
-    /// stdout as one JSON document.
+    /// stdout as one JSON document, which keeps to its kind's schema.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"))
+        let document: Value =
+            serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        if document.get("apiVersion").is_some() {
+            let faults = faults(&document);
+            assert!(faults.is_empty(), "{faults:#?}\n{self}");
+        }
+        document
     }
 
     /// The document's items.
@@ -346,9 +354,13 @@ impl Checked {
     #[track_caller]
     pub(crate) fn errors(&self) -> Vec<Value> {
         let lines = self.stderr.lines().filter(|line| line.starts_with('{'));
-        lines
+        let errors: Vec<Value> = lines
             .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+            .collect();
+        for error in &errors {
+            assert!(faults(error).is_empty(), "{:?}\n{self}", faults(error));
+        }
+        errors
     }
 
     /// Fails unless there is one error under `-o json`, with this reason and a hint that has this text.

@@ -23,5 +23,7 @@ mod progress;
 mod pull;
 mod pull_faults;
 mod refusals;
+#[path = "../support/schema.rs"]
+mod schema;
 mod support;
 mod terminal;
