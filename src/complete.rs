@@ -41,7 +41,7 @@ pub fn answer() -> bool {
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
-        .shells(Shells(&[&SplittingBash, &Zsh, &Fish]));
+        .shells(Shells(&[&SplittingBash, &AutoloadedZsh, &Fish]));
     let directory = std::env::current_dir().ok();
     if let Err(error) = request.try_complete(std::env::args_os(), directory.as_deref()) {
         log::debug!("completion: {error}");
@@ -53,7 +53,7 @@ pub fn answer() -> bool {
 pub fn script(shell: ShellArg) -> String {
     let completer: &dyn EnvCompleter = match shell {
         ShellArg::Bash => &SplittingBash,
-        ShellArg::Zsh => &Zsh,
+        ShellArg::Zsh => &AutoloadedZsh,
         ShellArg::Fish => &Fish,
     };
     let mut script = Vec::new();
@@ -113,6 +113,44 @@ impl EnvCompleter for SplittingBash {
             values.retain(|value| !value.starts_with('-'));
         }
         buf.write_all(values.join(&separator).as_bytes())
+    }
+}
+
+/// zsh runs a file of its fpath as the completion's first call: it must answer that call, not only register itself.
+struct AutoloadedZsh;
+
+impl EnvCompleter for AutoloadedZsh {
+    fn name(&self) -> &'static str {
+        Zsh.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        Zsh.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        Zsh.write_registration(var, name, bin, completer, buf)?;
+        write!(
+            buf,
+            "\nif [ \"$funcstack[1]\" = \"_{name}\" ]; then\n    _clap_dynamic_completer_{name} \"$@\"\nfi\n"
+        )
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> io::Result<()> {
+        Zsh.write_complete(cmd, args, current_dir, buf)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Man pages and completion scripts are what the command tree says, and help texts keep to the rules.
 //!
 //! `BLESS=1 cargo test --test generated` rewrites man/ and completions/; read the difference before committing it.
-// Tests that are skipped say so.
-#![allow(clippy::print_stderr)]
 
 mod complete;
 mod man;
