@@ -1,6 +1,6 @@
 //! `egressctl config …`: the providers file, without any network.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -62,18 +62,19 @@ fn start(args: &InitArgs, ui: &Ui) -> Result<()> {
     };
     write_new(path, &text)?;
     ui.note(&format!(
-        "wrote {}; next: egressctl config validate --config {0}",
+        "wrote {}; next: check the key and known_hosts in it, then: egressctl config validate --config {0} && egressctl check --config {0}",
         path.display()
     ));
     Ok(())
 }
 
-/// Never over a file that is there.
+/// Never over a file that is there; its directory is made, as on a new machine there is none.
 fn write_new(path: &Path, text: &str) -> Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
+    let made = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => fs::create_dir_all(directory),
+        _ => Ok(()),
+    };
+    made.and_then(|()| OpenOptions::new().write(true).create_new(true).open(path))
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|error| {
             Error::usage(

@@ -27,6 +27,7 @@ pub fn discover(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf> {
             return Ok(path.clone());
         }
     }
+    let starter = user.clone().unwrap_or(system);
     let user = match user {
         Some(path) => path.display().to_string(),
         None => "~/.config/egressctl/providers.yaml: neither XDG_CONFIG_HOME nor HOME is set"
@@ -44,27 +45,32 @@ pub fn discover(explicit: Option<&Path>, env: Env<'_>) -> Result<PathBuf> {
             }
         ))
         .because(format!("{SYSTEM_FILE}: not there"));
-    Err(with_hint(error))
+    Err(with_hint(error, &starter))
 }
 
 fn named(by: &str, path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
-        return Err(with_hint(Error::usage(
+        return Err(Error::usage(
             Reason::ConfigNotFound,
             format!("{by} names no file"),
-        )));
+        ));
     }
     if exists(path) {
         return Ok(path.to_path_buf());
     }
     let message = format!("no configuration file {}, which {by} names", path.display());
-    Err(with_hint(Error::usage(Reason::ConfigNotFound, message)))
+    Err(with_hint(
+        Error::usage(Reason::ConfigNotFound, message),
+        path,
+    ))
 }
 
-fn with_hint(error: Error) -> Error {
-    error.hint(
-        "egressctl config init --host NAME=USER@ADDRESS --bridge BRIDGE writes a starter file",
-    )
+/// What to type next: a line that works once the host's own name, user and address are in it.
+fn with_hint(error: Error, file: &Path) -> Error {
+    error.hint(format!(
+        "egressctl config init --host nas1=virt@nas1.home.lan --bridge br0 --write {} (your host's name, user and address) writes a starter file; docs/hypervisor-setup.md says what the host needs",
+        file.display()
+    ))
 }
 
 fn set(env: Env<'_>, name: &str) -> Option<OsString> {

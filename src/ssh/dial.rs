@@ -59,7 +59,7 @@ pub fn dial(
     cancel: &Cancel,
 ) -> Result<Link> {
     let dialled = || {
-        let verifier = Arc::new(Verifier::load(&auth.host_keys)?);
+        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address)?);
         let credential = Credential::load(&auth.key, options, cancel)?;
         Dial {
             host_name,

@@ -37,13 +37,13 @@ pub(super) enum Verifier {
 }
 
 impl Verifier {
-    /// Reads the `known_hosts` file, before the network is used.
-    pub(super) fn load(policy: &HostKeyPolicy) -> Result<Self> {
+    /// Reads the `known_hosts` file, before the network is used; `address` is the host that it is read for.
+    pub(super) fn load(policy: &HostKeyPolicy, address: &Address) -> Result<Self> {
         let file = match policy {
             HostKeyPolicy::Ignore => return Ok(Verifier::Ignore),
             HostKeyPolicy::KnownHosts(file) => file,
         };
-        let bytes = std::fs::read(file).map_err(|cause| unreadable(file, &cause))?;
+        let bytes = std::fs::read(file).map_err(|cause| unreadable(file, address, &cause))?;
         let hosts = KnownHosts::parse(&String::from_utf8_lossy(&bytes));
         if !hosts.skipped_lines().is_empty() {
             log::warn!(
@@ -84,7 +84,7 @@ impl Verifier {
     }
 }
 
-fn unreadable(file: &Path, cause: &std::io::Error) -> Error {
+fn unreadable(file: &Path, address: &Address, cause: &std::io::Error) -> Error {
     let path = wire::shell_quote(&file.display().to_string());
     let error = Error::transient(
         Reason::CredentialsUnavailable,
@@ -92,7 +92,7 @@ fn unreadable(file: &Path, cause: &std::io::Error) -> Error {
     )
     .because(cause);
     match cause.kind() {
-        ErrorKind::NotFound => error.hint(format!("ssh-keyscan HOST >> {path}")),
+        ErrorKind::NotFound => error.hint(scan_hint(address, "ssh-ed25519", file)),
         _ => error.hint(format!("ls -l {path}")),
     }
 }

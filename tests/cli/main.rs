@@ -339,14 +339,19 @@ fn a_starter_file_is_written_once_and_is_valid() {
         "--host",
         "nas1=virt@nas1",
         "--write",
-        "new.yaml",
+        "new/directory/providers.yaml",
     ];
     let output = sandbox.egressctl(&init).output().unwrap();
     assert!(
         output.status.success() && output.stdout.is_empty(),
         "{output:?}"
     );
-    let validate = ["config", "validate", "--config", "new.yaml"];
+    let validate = [
+        "config",
+        "validate",
+        "--config",
+        "new/directory/providers.yaml",
+    ];
     let output = sandbox.egressctl(&validate).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let again = sandbox.egressctl(&init).output().unwrap();

@@ -115,10 +115,12 @@ fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
 #[test]
 fn a_file_that_is_not_there_may_still_arrive() {
     let missing = HostKeyPolicy::KnownHosts("/nonexistent/known_hosts".into());
-    let Err(error) = Verifier::load(&missing) else {
+    let Err(error) = Verifier::load(&missing, &address("kvm1", 2222)) else {
         panic!("loaded");
     };
     assert_eq!(error.class(), Class::Transient);
     assert_eq!(error.reason(), Reason::CredentialsUnavailable);
     assert!(error.message().contains("/nonexistent/known_hosts"));
+    let line = "ssh-keyscan -p 2222 -t ed25519 kvm1 >> /nonexistent/known_hosts";
+    assert!(error.hints()[0].contains(line), "{error}");
 }
