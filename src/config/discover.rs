@@ -53,7 +53,10 @@ fn named(by: &str, path: &Path) -> Result<PathBuf> {
         return Err(Error::usage(
             Reason::ConfigNotFound,
             format!("{by} names no file"),
-        ));
+        )
+        .hint(format!(
+            "egressctl config init writes a starter file; without {by}, one is looked for in the usual places"
+        )));
     }
     if exists(path) {
         return Ok(path.to_path_buf());
