@@ -15,12 +15,15 @@ use crate::create::{ensure, make_image_ready, plan};
 use crate::error::{Error, Result};
 use crate::find;
 use crate::host::HostSession;
+use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
 use crate::parallel;
 use request::{Job, Placed, Request};
 
 /// Creates under way at once, over all hosts.
 const AT_ONCE: usize = 8;
+/// Instances waited for at once.
+const WAITS_AT_ONCE: usize = 64;
 
 pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     if args.dry_run {
@@ -48,9 +51,19 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     let (jobs, mut errors) =
         with_image(jobs, &bars, &|host, text| warned.warn(context, host, text));
     let made = parallel::map(jobs, AT_ONCE, |job| {
-        make(args, context, &job, &bars, &warned).map_err(|error| error.on_host(job.host.name()))
+        let warn = |text: &str| warned.warn(context, job.host, text);
+        let made = ensure(job.host, &job.spec, &bars, &warn);
+        made.map(|instance| (job.host, instance))
+            .map_err(|error| error.on_host(job.host.name()))
     });
-    let (records, failed) = part(made);
+    let (made, failed) = part(made);
+    errors.extend(failed);
+    // Waiting is nothing but looking: they boot all together.
+    let count = made.len().min(WAITS_AT_ONCE);
+    let ready = parallel::map(made, count, |(host, instance)| {
+        when_ready(args, context, host, instance).map_err(|error| error.on_host(host.name()))
+    });
+    let (records, failed) = part(ready);
     errors.extend(failed);
     show(context, records, errors)
 }
@@ -144,18 +157,13 @@ impl Warned {
     }
 }
 
-/// Makes one instance, and waits for it if that was asked for.
-fn make(
+/// The record of an instance that was made, once what was asked for is there.
+fn when_ready(
     args: &CreateArgs,
     context: &Context<'_>,
-    job: &Job<'_>,
-    bars: &PullBars<'_>,
-    warned: &Warned,
+    host: &HostSession,
+    instance: Instance,
 ) -> Result<InstanceRecord> {
-    let host = job.host;
-    let instance = ensure(host, &job.spec, bars, &|text| {
-        warned.warn(context, host, text);
-    })?;
     let what = args.wait.map(|what| match what {
         WaitArg::Ip => WaitFor::Ip,
         WaitArg::Agent => WaitFor::Agent,
@@ -171,7 +179,14 @@ fn make(
                 error.hint(format!("it was made and kept as {id}"))
             })?
         }
-        None => find::with_addresses(&*host.connect()?, instance),
+        // It is made, whatever happens to the connection from now on: only its address may stay unknown.
+        None => match host.connect() {
+            Ok(hypervisor) => find::with_addresses(&*hypervisor, instance),
+            Err(error) => {
+                log::debug!("{}: {error}", host.name());
+                instance
+            }
+        },
     };
     Ok(InstanceRecord::new(&ready, Timestamp::now()))
 }
