@@ -19,15 +19,15 @@ fi
 # The same job, retried, is the same VM: a create that was interrupted is continued.
 uid=${CI_JOB_ID:-$(cat /proc/sys/kernel/random/uuid)}
 
-# Needed where the configuration has several hosts.
-zone=(${PROXY_ZONE:+--zone "$PROXY_ZONE"})
+# The host with the image cached and most room, unless the job wants a certain one.
+zone=${PROXY_ZONE:-auto}
 
 # 4 is "try again later"; everything else won't get better by waiting.
 create() {
   local try status
   for try in 1 2 3; do
     status=0
-    egressctl create "${zone[@]}" --image "$image" --user-data "$user_data" --uid "$uid" \
+    egressctl create --zone "$zone" --image "$image" --user-data "$user_data" --uid "$uid" \
       --ttl 2h --label "ci-job=$uid" --wait="port:$port" --timeout 10m -o name || status=$?
     if [ "$status" -ne 4 ] || [ "$try" -eq 3 ]; then
       return "$status"
@@ -57,8 +57,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 name=$(create)
-address=$(egressctl get "$name" -o json |
-  python3 -c 'import json, sys; print(json.load(sys.stdin)["items"][0]["ip"])')
+address=$(egressctl get "$name" -o columns=IP --no-headers)
 case $address in *:*) address="[$address]" ;; esac
 
 export http_proxy="http://$address:$port" https_proxy="http://$address:$port"

@@ -1,6 +1,4 @@
 //! Everything in examples/ is what it says it is: parsed by the tool it is for.
-// Tests that are skipped say so.
-#![allow(clippy::print_stderr)]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -38,7 +36,10 @@ fn no_folder_is_forgotten() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     folders.sort();
-    assert_eq!(folders, ["cloud-init", "cron", "providers", "systemd"]);
+    assert_eq!(
+        folders,
+        ["cloud-init", "cron", "make", "providers", "systemd"]
+    );
 }
 
 #[test]
@@ -96,21 +97,22 @@ fn shell_scripts_parse() {
         accepts("bash", &["-n", path])
             .expect("bash is needed")
             .unwrap();
-        match accepts("shellcheck", &[path]) {
-            Some(result) => result.unwrap(),
-            None => eprintln!("SKIPPED: there is no shellcheck for {path}"),
-        }
+        accepts("shellcheck", &[path])
+            .expect("shellcheck is needed: tests/lab/install")
+            .unwrap();
         count += 1;
     }
     assert!(count >= 2);
 }
 
-/// A stand-in for egressctl that notes how it is called; the first create asks to be tried again.
+/// A stand-in for egressctl that notes how it is called; the first create may ask to be tried again.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >> "$HOME/calls"
 case $1 in
-  create) [ -e "$HOME/tried" ] || { touch "$HOME/tried"; exit "$FIRST"; }; echo web1 ;;
-  get) echo '{"items": [{"ip": "2001:db8::1"}]}' ;;
+  create)
+    [ -e "$HOME/tried" ] || { touch "$HOME/tried"; [ "$FIRST" = 0 ] || exit "$FIRST"; }
+    case $* in *columns=IP*) printf '10.0.0.1\n2001:db8::1\n' ;; *) echo web1 ;; esac ;;
+  get) echo '2001:db8::1' ;;
   list) echo web9 ;;
 esac
 "#;
@@ -142,24 +144,57 @@ fn example(script: &str, home: &Path) -> Command {
     command
 }
 
+/// A home with the stand-in, whose first create ends with this exit code.
+struct Home {
+    path: PathBuf,
+    first: &'static str,
+}
+
+impl Home {
+    fn new(name: &str, first: &'static str) -> Self {
+        // The pause before the next try is skipped.
+        let programs = [("egressctl", STAND_IN), ("sleep", "#!/bin/sh\n")];
+        let path = home(&format!("{name}-{first}"), &programs);
+        Home { path, first }
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> std::process::Output {
+        Command::new(program)
+            .args(args)
+            .env_clear()
+            .env("PATH", format!("{}/bin:/usr/bin:/bin", self.path.display()))
+            .env("HOME", &self.path)
+            .env("FIRST", self.first)
+            .env("CI_JOB_ID", "77")
+            .current_dir(&self.path)
+            .output()
+            .unwrap()
+    }
+
+    /// The first words of the calls, each of which egressctl would understand.
+    fn calls(&self) -> Vec<String> {
+        let calls = read(&self.path.join("calls"));
+        let call = |line: &str| {
+            let words = std::iter::once("egressctl").chain(line.split_whitespace());
+            let parsed = egressctl::cli::command().try_get_matches_from(words);
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            line.split(" -").next().unwrap().to_owned()
+        };
+        calls.lines().map(call).collect()
+    }
+}
+
 /// Runs the CI job with the stand-in; its exit code, what it printed, and the first words of the calls.
-fn run_pipeline(first: &str) -> (Option<i32>, String, Vec<String>) {
-    // The pause before the next try is skipped.
-    let programs = [("egressctl", STAND_IN), ("sleep", "#!/bin/sh\n")];
-    let home = home(&format!("pipeline-{first}"), &programs);
-    let output = example("ci-pipeline.sh", &home)
-        .args(["sh", "-c", "echo through $https_proxy; exit 3"])
-        .env("FIRST", first)
-        .env("CI_JOB_ID", "77")
-        .output()
-        .unwrap();
-    let calls = read(&home.join("calls"));
-    let calls = calls
-        .lines()
-        .map(|line| line.split(" --").next().unwrap().to_owned())
-        .collect();
+fn run_pipeline(first: &'static str) -> (Option<i32>, String, Vec<String>) {
+    let home = Home::new("pipeline", first);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/ci-pipeline.sh");
+    let command = ["sh", "-c", "echo through $https_proxy; exit 3"];
+    let output = home.run(
+        "bash",
+        &[&[script.to_str().unwrap()], &command[..]].concat(),
+    );
     let printed = String::from_utf8(output.stdout).unwrap();
-    (output.status.code(), printed, calls)
+    (output.status.code(), printed, home.calls())
 }
 
 #[test]
@@ -167,7 +202,7 @@ fn the_ci_job_retries_keeps_its_commands_exit_code_and_cleans_up() {
     let (code, printed, calls) = run_pipeline("4");
     assert_eq!(printed, "through http://[2001:db8::1]:3128\n");
     assert_eq!(code, Some(3));
-    let expected = ["create", "create", "get web1 -o json", "delete web1"];
+    let expected = ["create", "create", "get web1", "delete web1"];
     assert_eq!(calls, expected);
     // What won't get better isn't tried again; what may have been made is looked for by its label.
     let (code, printed, calls) = run_pipeline("1");
@@ -204,6 +239,40 @@ fn the_cluster_is_the_keep_list_and_a_failed_query_is_none() {
     assert!(!home.join("call").exists(), "half a list was used");
 }
 
+#[test]
+fn the_makefile_makes_its_proxies_once_and_cleans_up() {
+    let makefile = files("make").remove(0);
+    let make = |home: &Home, goal: &str| {
+        let args = [
+            "--no-print-directory",
+            "-f",
+            makefile.to_str().unwrap(),
+            goal,
+        ];
+        home.run("make", &args)
+    };
+    let home = Home::new("make", "0");
+    for _ in 0..2 {
+        let output = make(&home, "proxies.txt");
+        assert!(output.status.success(), "{output:?}");
+        let proxies = read(&home.path.join("proxies.txt"));
+        assert_eq!(proxies, "10.0.0.1:3128\n[2001:db8::1]:3128\n");
+    }
+    assert_eq!(
+        home.calls(),
+        ["create"],
+        "the second time there is nothing to do"
+    );
+    assert!(make(&home, "clean-proxies").status.success());
+    assert_eq!(home.calls(), ["create", "list", "delete web9"]);
+    assert!(!home.path.join("proxies.txt").exists());
+    // A create that failed isn't taken for done.
+    let home = Home::new("make", "4");
+    assert!(!make(&home, "proxies.txt").status.success());
+    assert!(!home.path.join("proxies.txt").exists());
+    assert!(make(&home, "proxies.txt").status.success());
+}
+
 /// systemd's own check, of a copy that needs neither egressctl nor its man page to be installed.
 #[test]
 fn systemd_units_are_accepted() {
@@ -219,17 +288,16 @@ fn systemd_units_are_accepted() {
         paths.push(copy.to_str().unwrap().to_owned());
     }
     let args: Vec<&str> = paths.iter().map(String::as_str).collect();
-    match accepts("systemd-analyze", &args) {
-        Some(result) => result.unwrap(),
-        None => eprintln!("SKIPPED: there is no systemd-analyze"),
-    }
+    let analyze = |args: &[&str]| {
+        accepts("systemd-analyze", args)
+            .expect("systemd-analyze is needed: tests/lab/install")
+            .unwrap();
+    };
+    analyze(&args);
     // No more rights than needed: 1.2 of 10 now, and what is left is the network, which is its work.
     let service = directory.join("egressctl-gc.service");
     let service = service.to_str().unwrap();
-    let security = ["security", "--offline=yes", "--threshold=20", service];
-    if let Some(result) = accepts("systemd-analyze", &security) {
-        result.unwrap();
-    }
+    analyze(&["security", "--offline=yes", "--threshold=20", service]);
 }
 
 #[test]
@@ -257,4 +325,39 @@ fn cron_lines_have_five_times_a_user_and_a_command() {
         // cron ignores a last line without an end.
         assert!(text.ends_with('\n'));
     }
+}
+
+/// The session in README.md was made by real hosts (tests/lab/session); what has changed since is noticed here.
+#[test]
+fn the_readmes_session_is_of_this_version() {
+    let readme = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let (_, rest) = readme.split_once("<!-- session: written by").unwrap();
+    let (session, _) = rest.split_once("<!-- session ends -->").unwrap();
+    let lines: Vec<&str> = session
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .collect();
+    let mut commands = 0;
+    for (place, line) in lines.iter().enumerate() {
+        let Some(command) = line.strip_prefix("$ egressctl ") else {
+            continue;
+        };
+        let words: Vec<&str> = ["egressctl"]
+            .into_iter()
+            .chain(command.split(' '))
+            .collect();
+        let parsed = egressctl::cli::command().try_get_matches_from(&words);
+        assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        let titles = match words[1] {
+            "check" => "HOST HEALTH STAGE LIBVIRT QEMU POOL NIC CPU",
+            "image" => "HOST IMAGE RESULT SIZE VERIFIED VOLUME",
+            "create" => "NAME HOST STATE IP IMAGE AGE",
+            _ if command.ends_with("--dry-run") => "NAME HOST WOULD DELETE",
+            _ => "NAME HOST DELETED",
+        };
+        let shown: Vec<&str> = lines[place + 1].split_whitespace().collect();
+        assert_eq!(shown.join(" "), titles, "after {line}");
+        commands += 1;
+    }
+    assert!(commands >= 5, "only {commands} commands");
 }

@@ -19,6 +19,7 @@ mod leftovers;
 mod listing;
 mod many;
 mod ownership;
+mod pipeline;
 mod progress;
 mod pull;
 mod pull_faults;

@@ -1,0 +1,44 @@
+//! The CI job of examples/ with a real guest: a command that only works through the proxy VM.
+
+use std::process::Command;
+
+use crate::lab;
+
+#[test]
+fn the_ci_job_fetches_a_page_through_its_own_proxy_and_leaves_nothing() {
+    let lab = lab!();
+    let uid = format!("lt-ci-{}", std::process::id());
+    let path = format!("/index.html?{uid}");
+    let binary = std::env::var("EGRESSCTL_BIN");
+    let binary = binary.unwrap_or_else(|_| env!("CARGO_BIN_EXE_egressctl").to_owned());
+    let folder = std::path::Path::new(&binary).parent().unwrap();
+    let output = Command::new("examples/ci-pipeline.sh")
+        .args(["curl", "-fsS", "--max-time", "30", &lab.url(&path)])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
+        .env("HOME", lab.scratch(""))
+        .env("EGRESSCTL_CONFIG", lab.path("providers.yaml"))
+        .env("PROXY_ZONE", "nas1")
+        .env("CI_JOB_ID", &uid)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.contains("Hello from the lab's web server"), "{page}");
+    assert_eq!(lab.served(&path).unwrap().requests, 1);
+    let log = std::fs::read_to_string(lab.path("log/server.log")).unwrap();
+    let line = log.lines().find(|line| line.contains(&path)).unwrap();
+    let machine = lab.url("");
+    let machine = machine
+        .trim_start_matches("http://")
+        .split(':')
+        .next()
+        .unwrap();
+    assert!(
+        !line.contains(&format!(" {machine} ")),
+        "not by the proxy: {line}"
+    );
+    let left = lab.run(&["list", "--selector", &format!("ci-job={uid}"), "-o", "name"]);
+    left.exits(0).prints_only("");
+}
