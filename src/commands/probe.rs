@@ -10,6 +10,7 @@ use crate::probe::{Fetched, fetch, through};
 use crate::reach::{self, Way};
 
 pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+    context.ui.ensure_columns::<ProbeRecord>()?;
     let (host, instance) = context.running(&args.target)?;
     let hypervisor = host.connect()?;
     let (instance, ip) = context.with_address(host, instance)?;

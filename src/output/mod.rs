@@ -32,7 +32,7 @@ pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 
 /// The kinds of documents there are, each with a schema in docs/schema.
-pub const KINDS: [&str; 8] = [
+pub const KINDS: [&str; 9] = [
     InstanceRecord::KIND,
     PlanRecord::KIND,
     PulledRecord::KIND,
@@ -41,6 +41,7 @@ pub const KINDS: [&str; 8] = [
     DeletePlanRecord::KIND,
     SweptRecord::KIND,
     CheckRecord::KIND,
+    ProbeRecord::KIND,
 ];
 
 /// How this run talks: formats, terminal, quietness.

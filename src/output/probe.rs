@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use crate::instance::Instance;
 use crate::probe::Fetched;
@@ -49,23 +50,20 @@ impl ProbeRecord {
 
 impl Row for ProbeRecord {
     const KIND: &'static str = "ProbeList";
+    const COLUMNS: &'static [Column<Self>] = &[
+        column("NAME", |row| Cell::text_of(&row.name)),
+        column("EGRESS", |row| Cell::maybe(row.egress_ip.as_deref())),
+        column("STATUS", |row| Cell::Number(row.status.into())),
+        column("LATENCY", |row| {
+            Cell::text_of(format!("{} ms", row.latency_ms))
+        }),
+        column("PROXY", |row| Cell::text_of(&row.proxy)),
+        column("VIA", |row| Cell::text_of(row.via)),
+        wide("HOST", |row| Cell::text_of(&row.host)),
+        wide("URL", |row| Cell::text_of(&row.url)),
+    ];
 
     fn name(&self) -> String {
         self.name.clone()
-    }
-
-    fn columns(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("NAME", self.name.clone()),
-            ("EGRESS", self.egress_ip.clone().unwrap_or_default()),
-            ("STATUS", self.status.to_string()),
-            ("LATENCY", format!("{} ms", self.latency_ms)),
-            ("PROXY", self.proxy.clone()),
-            ("VIA", self.via.to_owned()),
-        ]
-    }
-
-    fn more_columns(&self) -> Vec<(&'static str, String)> {
-        vec![("HOST", self.host.clone()), ("URL", self.url.clone())]
     }
 }

@@ -45,7 +45,6 @@ pub struct InstanceRecord {
     uuid: String,
     spec_hash: Option<String>,
     /// cloud-init's result, where somebody waited for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     cloud_init: Option<&'static str>,
     #[serde(skip)]
     age: Option<Duration>,

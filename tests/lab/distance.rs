@@ -78,7 +78,9 @@ fn lanes_that_are_broken_off_leave_nothing() {
     let running = cli.start(&["image", "pull", KEY]);
     let has_base = || {
         let volumes = lab.volumes("nas1", &format!("base-{KEY}"));
-        volumes.iter().any(|name| name.strip_suffix(".raw").is_some())
+        volumes
+            .iter()
+            .any(|name| name.strip_suffix(".raw").is_some())
     };
     wait_until("the base is begun", Duration::from_secs(20), has_base);
     std::thread::sleep(Duration::from_millis(500));

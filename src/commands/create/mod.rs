@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::Context;
 use crate::cli::{CreateArgs, Format, WaitArg};
-use crate::create::wait::{WaitFor, wait};
+use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
 use crate::create::{ensure, make_image_ready, plan};
 use crate::error::{Error, Result};
 use crate::find;
@@ -180,13 +180,33 @@ fn when_ready(
             })?
         }
         // It is made, whatever happens to the connection from now on: only its address may stay unknown.
-        None => match host.connect() {
-            Ok(hypervisor) => find::with_addresses(&*hypervisor, instance),
-            Err(error) => {
-                log::debug!("{}: {error}", host.name());
-                instance
-            }
+        None => Ready {
+            instance: match host.connect() {
+                Ok(hypervisor) => find::with_addresses(&*hypervisor, instance),
+                Err(error) => {
+                    log::debug!("{}: {error}", host.name());
+                    instance
+                }
+            },
+            cloud_init: None,
         },
     };
-    Ok(InstanceRecord::new(&ready, Timestamp::now()))
+    let record = InstanceRecord::new(&ready.instance, Timestamp::now());
+    Ok(match ready.cloud_init {
+        Some(result) => {
+            tell_result(context, &ready.instance.domain.name, result);
+            record.with_cloud_init(result)
+        }
+        None => record,
+    })
+}
+
+fn tell_result(context: &Context<'_>, name: &str, result: CloudInitResult) {
+    match result {
+        CloudInitResult::Done => context.ui.note(&format!("{name}: cloud-init is done")),
+        CloudInitResult::Degraded(count) => context.ui.warn(&format!(
+            "{name}: cloud-init is done, degraded by {count} recoverable errors: \
+             egressctl exec {name} -- cloud-init status --long"
+        )),
+    }
 }
