@@ -18,6 +18,8 @@ pub mod delete;
 pub mod error;
 pub mod facts;
 pub mod find;
+#[cfg(test)]
+mod fuzz;
 pub mod gc;
 pub mod guest;
 pub mod host;

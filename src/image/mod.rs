@@ -17,3 +17,6 @@ pub mod store;
 mod stream;
 pub mod sums;
 mod verify;
+
+#[cfg(test)]
+pub(crate) use source::fuzz_headers;

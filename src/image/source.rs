@@ -419,3 +419,12 @@ fn dropped(cause: &str) -> Failure {
         Error::transient(Reason::DownloadFailed, "the download broke off").because(cause),
     )
 }
+/// Everything that reads a header's text, for the fuzzing of it.
+#[cfg(test)]
+pub(crate) fn fuzz_headers(text: &str) {
+    if let Some(range) = range::ContentRange::parse(text) {
+        assert!(range.start.is_none() || range.total.is_none_or(|total| range.start < Some(total)));
+    }
+    let _ = client::wait_of(text);
+    let _ = range::is_strong_etag(text);
+}

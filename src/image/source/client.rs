@@ -244,7 +244,7 @@ fn redirects(proxies: Arc<Proxies>) -> redirect::Policy {
 }
 
 /// `Retry-After`: seconds, or a date.
-fn wait_of(text: &str) -> Option<Duration> {
+pub(super) fn wait_of(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
