@@ -1,7 +1,11 @@
 //! Asking a host where an instance is reached: guest agent first, then DHCP lease, then ARP.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
 use crate::instance::{Addresses, Instance, routable};
-use crate::libvirt::{AddressSource, Hypervisor};
+use crate::libvirt::{AddressSource, Hypervisor, InterfaceInfo};
 
 /// In the order of trust: the guest knows best, ARP may be stale.
 const SOURCES: [AddressSource; 3] = [
@@ -19,37 +23,74 @@ pub struct Asked {
     pub answer: String,
 }
 
-/// The instance's addresses from the first source that knows any, and what each source said.
+/// Asks for the addresses of one host's instances; may be shared by threads.
 ///
-/// A source that fails means "no address yet": an agent that isn't there, or hangs, is normal.
-pub fn find(hypervisor: &dyn Hypervisor, instance: &Instance) -> (Addresses, Vec<Asked>) {
-    let macs = instance.macs();
-    let mut asked = Vec::new();
-    if !instance.may_have_addresses() {
-        return (Addresses::default(), asked);
+/// An agent that hangs costs the connection it was asked over, and so its limit: whoever else asked over that asks
+/// again over a new one. A host that gives no new one is left alone from then on.
+pub struct Asker<'a> {
+    host: &'a HostSession,
+    gave_up: Mutex<bool>,
+}
+
+impl<'a> Asker<'a> {
+    /// For the instances of this host.
+    pub fn new(host: &'a HostSession) -> Self {
+        Asker {
+            host,
+            gave_up: Mutex::new(false),
+        }
     }
-    for source in SOURCES {
-        let answer = match hypervisor.interface_addresses(&instance.domain, source) {
-            Ok(interfaces) => {
-                let all = routable(&macs, &interfaces);
-                if !all.is_empty() {
-                    return (
-                        Addresses {
-                            all,
-                            source: Some(source),
-                        },
-                        asked,
-                    );
+
+    /// The instance's addresses from the first source that knows any, and what each source said.
+    ///
+    /// A source that fails means "no address yet": an agent that isn't there, or hangs, is normal.
+    pub fn find(&self, instance: &Instance) -> (Addresses, Vec<Asked>) {
+        let macs = instance.macs();
+        let mut asked = Vec::new();
+        if !instance.may_have_addresses() {
+            return (Addresses::default(), asked);
+        }
+        for source in SOURCES {
+            let answer = match self.ask(instance, source) {
+                Ok(interfaces) => {
+                    let all = routable(&macs, &interfaces);
+                    if !all.is_empty() {
+                        let source = Some(source);
+                        return (Addresses { all, source }, asked);
+                    }
+                    "no address".to_owned()
                 }
-                "no address".to_owned()
-            }
-            Err(error) => error
-                .causes()
-                .first()
-                .map_or(error.message(), String::as_str)
-                .to_owned(),
-        };
-        asked.push(Asked { source, answer });
+                Err(error) => error
+                    .causes()
+                    .first()
+                    .map_or(error.message(), String::as_str)
+                    .to_owned(),
+            };
+            asked.push(Asked { source, answer });
+        }
+        (Addresses::default(), asked)
     }
-    (Addresses::default(), asked)
+
+    fn ask(&self, instance: &Instance, source: AddressSource) -> Result<Vec<InterfaceInfo>> {
+        let ask = || {
+            self.connect()?
+                .interface_addresses(&instance.domain, source)
+        };
+        match ask() {
+            // Another instance's agent hung, and its limit closed the connection under all of them.
+            Err(error) if error.reason() == Reason::ConnectionLost => ask(),
+            answer => answer,
+        }
+    }
+
+    fn connect(&self) -> Result<Arc<dyn Hypervisor>> {
+        let mut gave_up = self.gave_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if *gave_up {
+            return Err(Error::transient(
+                Reason::LibvirtUnavailable,
+                "the host doesn't answer any more",
+            ));
+        }
+        self.host.connect().inspect_err(|_| *gave_up = true)
+    }
 }

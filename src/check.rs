@@ -118,7 +118,7 @@ pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
     let hypervisor = match host.connect_apart() {
         Ok(hypervisor) => hypervisor,
         Err(error) => {
-            report.stage = failed_stage(error.reason());
+            report.stage = failed_stage(&error);
             report.add(Severity::Error, &error);
             return report;
         }
@@ -136,9 +136,9 @@ pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
     report
 }
 
-/// The stage that an error of this reason belongs to.
-fn failed_stage(reason: Reason) -> &'static str {
-    match reason {
+/// The stage that an error belongs to: some reasons say it; a time limit can pass at any.
+fn failed_stage(error: &Error) -> &'static str {
+    match error.reason() {
         Reason::ResolveFailed => "resolve",
         Reason::ConnectFailed => "connect",
         Reason::HandshakeFailed => "handshake",
@@ -148,7 +148,7 @@ fn failed_stage(reason: Reason) -> &'static str {
         Reason::ForwardingRefused | Reason::SocketNotFound => "forward",
         Reason::PermissionDenied => "permission",
         Reason::LibvirtUnavailable => "libvirt",
-        _ => "connection",
+        _ => error.stage().unwrap_or("connection"),
     }
 }
 

@@ -132,12 +132,20 @@ fn pool_is_there(
         Some(found) if found.active => return Ok(true),
         Some(_) => {}
     }
-    Err(Error::permanent(
+    Err(not_active(
+        host,
+        &format!("the volumes of {name} can't be deleted: nothing was touched"),
+    ))
+}
+
+fn not_active(host: &HostSession, so: &str) -> Error {
+    let pool = host.pool();
+    Error::permanent(
         Reason::PoolNotActive,
-        format!("storage pool {pool} is not active, so the volumes of {name} can't be deleted: nothing was touched"),
+        format!("storage pool {pool} is not active, so {so}"),
     )
     .on_host(host.name())
-    .hint(format!("on the host: virsh pool-start {pool}")))
+    .hint(format!("on the host: virsh pool-start {pool}"))
 }
 
 /// The names of the volumes to delete with the domain: overlay first, seed last.
@@ -302,12 +310,12 @@ fn delete_leftovers(
     let mut deleted = Deleted::default();
     match hypervisor.find_pool(host.pool())? {
         Some(pool) if pool.active => {}
+        // "Already absent" might be wrong, and nobody would look again.
         Some(_) => {
-            deleted.notes.push(format!(
-                "storage pool {} is not active: whether volumes of {name} are left in it can't be seen",
-                host.pool()
+            return Err(not_active(
+                host,
+                &format!("whether volumes of {name} are left can't be seen"),
             ));
-            return Ok(deleted);
         }
         None => return Ok(deleted),
     }

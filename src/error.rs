@@ -223,6 +223,7 @@ struct Inner {
     class: Class,
     reason: Reason,
     host: Option<String>,
+    stage: Option<&'static str>,
     message: String,
     causes: Vec<String>,
     hints: Vec<String>,
@@ -236,6 +237,7 @@ impl Error {
                 class,
                 reason,
                 host: None,
+                stage: None,
                 message: message.into(),
                 causes: Vec::new(),
                 hints: Vec::new(),
@@ -262,6 +264,13 @@ impl Error {
     #[must_use]
     pub fn on_host(mut self, host: impl Into<String>) -> Self {
         self.inner.host.get_or_insert_with(|| host.into());
+        self
+    }
+
+    /// Names the stage of a connection it happened at, unless one is named already.
+    #[must_use]
+    pub fn at_stage(mut self, stage: &'static str) -> Self {
+        self.inner.stage.get_or_insert(stage);
         self
     }
 
@@ -314,6 +323,11 @@ impl Error {
     /// The host it happened on, if any.
     pub fn host(&self) -> Option<&str> {
         self.inner.host.as_deref()
+    }
+
+    /// The stage of a connection it happened at, if that is known: what a time limit or a lost connection cut off.
+    pub fn stage(&self) -> Option<&'static str> {
+        self.inner.stage
     }
 
     /// What happened, without host, causes and hints.

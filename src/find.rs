@@ -1,10 +1,9 @@
 //! Finding instances by name over the hosts, and listing them.
 
-use crate::address;
+use crate::address::Asker;
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::libvirt::Hypervisor;
 use crate::name::InstanceRef;
 use crate::parallel;
 use crate::xml::metadata::Manager;
@@ -82,15 +81,18 @@ pub fn list(
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
         instances.retain(|instance| managers.include(instance) && wanted(instance));
-        Ok(parallel::map(instances, ADDRESSES_AT_ONCE, |instance| {
-            with_addresses(&*hypervisor, instance)
-        }))
+        let asker = Asker::new(host);
+        let ask = |mut instance: Instance| {
+            instance.addresses = asker.find(&instance).0;
+            instance
+        };
+        Ok(parallel::map(instances, ADDRESSES_AT_ONCE, ask))
     })
 }
 
 /// The instance with its addresses asked for.
-pub fn with_addresses(hypervisor: &dyn Hypervisor, mut instance: Instance) -> Instance {
-    instance.addresses = address::find(hypervisor, &instance).0;
+pub fn with_addresses(host: &HostSession, mut instance: Instance) -> Instance {
+    instance.addresses = Asker::new(host).find(&instance).0;
     instance
 }
 

@@ -7,6 +7,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
 use crate::error::Result;
 use crate::libvirt::{Connection, Hypervisor, Limits};
+use crate::limits::TimeLimits;
 use crate::ssh::{self, DialOptions, Link, Prompt};
 
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
@@ -38,6 +39,7 @@ impl Default for Cancels {
 const CLEANUP_LIMITS: Limits = Limits {
     rpc: Duration::from_secs(5),
     start: Duration::from_secs(5),
+    agent: Duration::from_secs(5),
     stream: Duration::from_secs(5),
 };
 const CLEANUP_DIAL: Duration = Duration::from_secs(5);
@@ -51,6 +53,7 @@ pub struct HostSession {
     auth: SshAuth,
     cancels: Cancels,
     prompt: Option<SharedPrompt>,
+    limits: TimeLimits,
     current: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -61,12 +64,14 @@ impl HostSession {
         auth: SshAuth,
         cancels: Cancels,
         prompt: Option<SharedPrompt>,
+        limits: TimeLimits,
     ) -> Self {
         HostSession {
             config,
             auth,
             cancels,
             prompt,
+            limits,
             current: Mutex::new(None),
         }
     }
@@ -76,6 +81,7 @@ impl HostSession {
         provider: &Provider,
         cancels: &Cancels,
         prompt: Option<&SharedPrompt>,
+        limits: TimeLimits,
     ) -> Vec<Self> {
         let session = |host: &config::Host| {
             Self::new(
@@ -83,6 +89,7 @@ impl HostSession {
                 provider.auth.clone(),
                 cancels.clone(),
                 prompt.cloned(),
+                limits,
             )
         };
         provider.hosts.iter().map(session).collect()
@@ -127,16 +134,13 @@ impl HostSession {
 
     /// A connection for cleaning up: it works also after the run was interrupted, and it hurries.
     pub fn connect_for_cleanup(&self) -> Result<Arc<dyn Hypervisor>> {
-        let connection = self.open(&self.cancels.cleanup, CLEANUP_DIAL, CLEANUP_LIMITS)?;
+        let dial = CLEANUP_DIAL.min(self.limits.dial);
+        let connection = self.open(&self.cancels.cleanup, dial, CLEANUP_LIMITS)?;
         Ok(Arc::new(connection))
     }
 
     fn open_for_work(&self) -> Result<Connection> {
-        self.open(
-            &self.cancels.work,
-            DialOptions::default().dial_limit,
-            Limits::default(),
-        )
+        self.open(&self.cancels.work, self.limits.dial, self.limits.calls)
     }
 
     fn open(&self, cancel: &Cancel, dial_limit: Duration, limits: Limits) -> Result<Connection> {
@@ -146,8 +150,10 @@ impl HostSession {
             Reach::Local => ssh::local(name, &self.config.socket)?,
             Reach::Ssh(target) => self.dial(target, cancel, dial_limit)?,
         };
-        link.open_forward(&self.config.socket)?;
+        link.open_forward(&self.config.socket)
+            .map_err(|error| error.at_stage("forward"))?;
         Connection::open(name, Arc::new(link), cancel, limits)
+            .map_err(|error| error.at_stage("libvirt"))
     }
 
     fn dial(&self, target: &SshTarget, cancel: &Cancel, dial_limit: Duration) -> Result<Link> {

@@ -28,6 +28,7 @@ pub mod instance;
 pub mod inventory;
 pub mod leftover;
 pub mod libvirt;
+pub mod limits;
 pub mod metrics;
 pub mod name;
 pub mod output;

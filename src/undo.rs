@@ -1,11 +1,14 @@
 //! What this run made on a host, so that a failure or an interruption can take it back.
 
+use crate::delete::seed_mark;
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
 use crate::inventory;
 use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
+use crate::name::InstanceName;
+use crate::owner::Owner;
 
 /// One thing made, and so one thing to take back. Taking it back twice does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,9 @@ pub enum Made {
         /// Our word.
         word: String,
     },
+    /// An instance's seed, which says in it that this process made it. Where another's is in its place, that one's
+    /// overlay is there, too.
+    Seed(InstanceName),
     /// A volume of the host's pool.
     Volume(String),
     /// An overlay whose creation got no answer: it goes if it is the one that belongs to this seed.
@@ -76,6 +82,9 @@ impl Undo {
                 | Made::PerhapsOverlay { overlay: name, .. } => {
                     format!("volume {name} in pool {}", host.pool())
                 }
+                Made::Seed(name) => {
+                    format!("volume {} in pool {}", name.seed_volume(), host.pool())
+                }
                 Made::Domain(domain) => format!("domain {}", domain.name),
             })
             .collect();
@@ -84,25 +93,40 @@ impl Undo {
             .hint("run the same command again when the host is back: it finds and uses or replaces what is left")
     }
 
-    /// Whether another process has taken our claim for a dead one's: what has our names is that one's by now.
+    /// Whether the volumes that have our names are another process's by now: it took our claim for a dead one's, or it
+    /// makes the instance that somebody deleted while we were at it.
     fn was_overtaken(&self, hypervisor: &dyn Hypervisor, pool: &str) -> bool {
         self.made.iter().any(|made| match made {
             Made::Claim { volume, word } => {
                 !matches!(claim::is_held_by(hypervisor, pool, volume, word), Ok(true))
             }
+            Made::Seed(name) => {
+                let mark = seed_mark(hypervisor, pool, name).ok().flatten();
+                let owner = mark.and_then(|mark| mark.owner);
+                owner.is_some_and(|owner| owner != Owner::this_process().to_word())
+            }
             _ => false,
         })
     }
 
-    fn take_back(self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
+    fn take_back(mut self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
         if self.was_overtaken(hypervisor, pool) {
-            return Vec::new();
+            // A domain is meant by its UUID: that is ours whoever has the name.
+            self.made.retain(|made| matches!(made, Made::Domain(_)));
         }
         let mut left = Vec::new();
-        for made in self.made.into_iter().rev() {
+        // The domains once more at the end: a definition that got no answer may have been carried out meanwhile.
+        let domains = self
+            .made
+            .iter()
+            .filter(|made| matches!(made, Made::Domain(_)));
+        let again: Vec<Made> = domains.cloned().collect();
+        for made in self.made.into_iter().rev().chain(again) {
             if let Err(error) = take_back_one(hypervisor, pool, &made) {
                 log::debug!("clean-up: {error}");
-                left.push(made);
+                if !left.contains(&made) {
+                    left.push(made);
+                }
             }
         }
         left
@@ -131,6 +155,9 @@ fn take_back_one(hypervisor: &dyn Hypervisor, pool: &str, made: &Made) -> Result
         Made::Claim { volume: name, .. } | Made::Volume(name) => {
             hypervisor.delete_volume(pool, name).map(drop)
         }
+        Made::Seed(name) => hypervisor
+            .delete_volume(pool, &name.seed_volume())
+            .map(drop),
         Made::PerhapsOverlay { overlay, seed } => {
             take_back_overlay(hypervisor, pool, overlay, seed)
         }

@@ -65,5 +65,5 @@ fn extend(
     if again.metadata().map(|metadata| metadata.expires_at) != Some(expires_at) {
         return Err(lost("doesn't show the new time"));
     }
-    Ok(find::with_addresses(&*hypervisor, again))
+    Ok(find::with_addresses(host, again))
 }

@@ -32,7 +32,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
     let instance = match host {
-        Some(host) => find::with_addresses(&*host.connect()?, instance),
+        Some(host) => find::with_addresses(host, instance),
         None => instance,
     };
     let record = InstanceRecord::new(&instance, Timestamp::now());

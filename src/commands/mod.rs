@@ -29,6 +29,7 @@ use crate::host::{Cancels, HostSession, SharedPrompt};
 use crate::image::policy::PullPolicy;
 use crate::instance::Instance;
 use crate::name::InstanceRef;
+use crate::limits::{self, TimeLimits};
 use crate::output::{Ui, passphrase};
 use crate::placement;
 use crate::reach::Way;
@@ -105,7 +106,14 @@ impl<'a> Context<'a> {
             .iter()
             .flat_map(|provider| provider.images.iter().cloned())
             .collect();
-        let hosts = HostSession::of_provider(&provider, cancels, Some(&asks_once()));
+        let limits = process_env(limits::VARIABLE);
+        let limits = TimeLimits::parse(
+            limits
+                .as_ref()
+                .map(|text| text.to_string_lossy())
+                .as_deref(),
+        )?;
+        let hosts = HostSession::of_provider(&provider, cancels, Some(&asks_once()), limits);
         Ok(Context {
             ui,
             provider,

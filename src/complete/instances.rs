@@ -16,6 +16,7 @@ use crate::find::Managers;
 use crate::host::{Cancels, HostSession};
 use crate::image::digest::sha256_hex;
 use crate::instance::Instance;
+use crate::limits::TimeLimits;
 
 /// How long the hosts may take; with what comes before and after, 2 s in all.
 const ANSWER_LIMIT: Duration = Duration::from_millis(1700);
@@ -99,7 +100,7 @@ fn ask(provider: &Provider) -> Vec<(String, Vec<Known>)> {
     let cancels = Cancels::new();
     let (sender, answers) = channel();
     // Nobody is asked for a passphrase in the middle of a line.
-    for session in HostSession::of_provider(provider, &cancels, None) {
+    for session in HostSession::of_provider(provider, &cancels, None, TimeLimits::default()) {
         let sender = sender.clone();
         std::thread::spawn(move || {
             let found = names_on(&session);

@@ -58,7 +58,7 @@ pub(super) fn make_seed(
             return Ok(Seeded::DomainAppeared(Box::new(instance)));
         }
     }
-    undo.made(Made::Volume(volume.clone()));
+    undo.made(Made::Seed(spec.name.clone()));
     let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0, 0)?;
     upload.send(&image)?;
     upload.finish()?;

@@ -2,6 +2,7 @@
 
 mod existing;
 mod files;
+mod hollow;
 pub mod plan;
 mod preflight;
 mod spec;
@@ -12,7 +13,9 @@ pub use plan::plan;
 pub use preflight::{Preflight, preflight};
 pub use spec::{CloudInit, CreateSpec, OVERLAY_ROOM};
 
-use crate::error::{Error, Reason, Result};
+use std::time::Duration;
+
+use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
@@ -32,10 +35,22 @@ pub fn ensure(
 ) -> Result<Instance> {
     let hypervisor = host.connect()?;
     let facts = preflight(host, &*hypervisor, spec)?;
+    let mut hollow = None;
     if let Some(instance) = facts.existing {
-        return adopt(&*hypervisor, instance, spec);
+        let wanted = existing::decide(&instance, spec) == Decision::Adopt;
+        if !wanted || !hollow::is_hollow(host, &*hypervisor, &instance, &spec.name)? {
+            return adopt(&*hypervisor, instance, spec);
+        }
+        hollow = Some(instance);
     }
     let facts = facts.judged?;
+    if let Some(instance) = hollow {
+        hollow::clear(host, &*hypervisor, &instance, facts.ready.as_ref())?;
+        warn(&format!(
+            "the disk of {} was gone: it is made anew",
+            spec.name
+        ));
+    }
     for warning in &facts.warnings {
         warn(warning);
     }
@@ -221,13 +236,48 @@ fn make(
     let domain = hypervisor
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
-    start(hypervisor, &domain)?;
+    start(hypervisor, &domain).map_err(|error| lost_disk(host, hypervisor, spec, error))?;
     ensure_running(hypervisor, &domain)?;
     Ok(Outcome::Made(domain))
 }
 
+/// How long a delete takes from the end of the domain's process to the end of the domain.
+const DELETE_TAKES: Duration = Duration::from_secs(1);
+
+/// Whether the domain was deleted by somebody else, who ended its process while it was being started.
+fn was_deleted(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> bool {
+    let is_gone = || {
+        let state = hypervisor.domain_state(domain);
+        state.is_err_and(|error| error.class() == Class::NotFound)
+    };
+    is_gone() || {
+        std::thread::sleep(DELETE_TAKES);
+        is_gone()
+    }
+}
+
+/// A `delete` of the name that came before the domain was defined has found seed and overlay without one.
+fn lost_disk(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    error: Error,
+) -> Error {
+    let overlay = spec.name.overlay_volume();
+    let found = hypervisor.find_volume_xml(host.pool(), &overlay);
+    if error.reason() != Reason::LibvirtError || !matches!(found, Ok(None)) {
+        return error;
+    }
+    let what = format!("volume {overlay} was deleted while the instance was being made");
+    Error::transient(Reason::InstanceNotFound, what).because(error)
+}
+
 fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
     hypervisor.create_domain(domain).map_err(|error| {
+        if error.reason() == Reason::LibvirtError && was_deleted(hypervisor, domain) {
+            let what = format!("domain {} was deleted while it was being started", domain.name);
+            return Error::transient(Reason::InstanceNotFound, what).because(error);
+        }
         let denied = error.causes().iter().any(|cause| cause.contains("Permission denied"));
         let error = error.while_doing(format!("starting domain {}", domain.name));
         if denied {

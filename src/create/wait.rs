@@ -139,8 +139,10 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
     if !now.may_have_addresses() {
         return Err(not_running(&now));
     }
-    let (addresses, asked) = address::find(&*hypervisor, &now);
+    let (addresses, asked) = address::Asker::new(host).find(&now);
     now.addresses = addresses;
+    // An agent that hung has cost the first connection.
+    let hypervisor = host.connect()?;
     let agent = Agent::new(&*hypervisor, &instance.domain).within(AGENT_LIMIT);
     let mut cloud_init_result = None;
     match what {

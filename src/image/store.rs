@@ -79,21 +79,11 @@ pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<Po
             Error::permanent(Reason::PoolNotFound, format!("there is no storage pool {pool}"))
                 .because(format!("pools on the host: {there}"))
                 .hint(format!(
-                    "virsh pool-define-as {pool} dir --target /var/lib/libvirt/images && virsh pool-start {pool} && virsh pool-autostart {pool}"
+                    "on the host: virsh pool-define-as {pool} dir --target {} && virsh pool-build {pool} && virsh pool-start {pool} && virsh pool-autostart {pool}; or name another by hosts[].pool",
+                    pool_directory(pool)
                 )),
         ));
     };
-    if !found.active {
-        return Err(on_host(
-            Error::permanent(
-                Reason::PoolNotActive,
-                format!("storage pool {pool} is not active"),
-            )
-            .hint(format!(
-                "on the host: virsh pool-start {pool} && virsh pool-autostart {pool}"
-            )),
-        ));
-    }
     let info = PoolInfo::parse(&found.xml)?;
     if !info.holds_qcow2() {
         return Err(on_host(
@@ -107,7 +97,27 @@ pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<Po
             .hint("use a pool of type dir, fs or netfs (hosts[].pool)"),
         ));
     }
+    if !found.active {
+        return Err(on_host(
+            Error::permanent(
+                Reason::PoolNotActive,
+                format!("storage pool {pool} is not active"),
+            )
+            .hint(format!(
+                "on the host: virsh pool-start {pool} && virsh pool-autostart {pool}"
+            )),
+        ));
+    }
     Ok(info)
+}
+
+/// A directory for a new pool: libvirt refuses two pools in one.
+fn pool_directory(pool: &str) -> String {
+    if pool == "default" {
+        "/var/lib/libvirt/images".to_owned()
+    } else {
+        format!("/var/lib/libvirt/{pool}")
+    }
 }
 
 /// Refuses when the pool has less room than `needed` bytes and the reserve.
@@ -133,7 +143,8 @@ pub fn ensure_room(host: &HostSession, pool: &PoolInfo, needed: u64) -> Result<(
 /// Stores one image on one host from `feed`. When it fails, what was made is taken back.
 ///
 /// `connection` is the upload's own: a cancelled query can't cut the upload off, and it can't delay queries.
-/// `feed` ending without [`Feed::Verified`] means that the download failed, whose error is the caller's.
+/// `feed` ending without [`Feed::Verified`] means that the download failed, whose error is the caller's: then there is no
+/// image and no error, unless something is left behind.
 pub(super) fn store(
     host: &HostSession,
     claim: Claim,
@@ -154,10 +165,16 @@ pub(super) fn store(
             Ok(Some(base))
         }
         Ok(None) => {
-            let aborted = Error::transient(Reason::DownloadFailed, "the download failed");
+            let failed = || Error::transient(Reason::DownloadFailed, "the download failed");
+            let aborted = host.cancels().work.check().err().unwrap_or_else(failed);
             drop(claim);
-            undo.roll_back(host, aborted);
-            Ok(None)
+            let told = undo.roll_back(host, aborted.on_host(host.name()));
+            // The download's own error tells why; only this one tells what is left.
+            if told.hints().is_empty() {
+                Ok(None)
+            } else {
+                Err(told)
+            }
         }
         Err(error) => {
             drop(claim);

@@ -92,6 +92,16 @@ impl LibvirtError {
         self.domain == FROM_RPC || self.code == RPC
     }
 
+    /// Whether the daemon's socket is one for reading only, or its policy says so.
+    pub(super) fn is_denied(&self) -> bool {
+        self.code == OPERATION_DENIED
+    }
+
+    /// Whether the daemon met a file that isn't there (errno `ENOENT`).
+    pub(super) fn is_missing_file(&self) -> bool {
+        self.code == SYSTEM_ERROR && self.int1 == ENOENT && self.domain != FROM_RPC
+    }
+
     /// Whether the pool refuses for now because another job runs in it.
     pub(super) fn is_pool_busy(&self) -> bool {
         self.code == RESOURCE_BUSY

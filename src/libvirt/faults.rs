@@ -1,8 +1,10 @@
 //! Faults on demand, for tests only (feature `fault-injection`): the process dies, the connection breaks, or libvirt
 //! refuses, exactly at the Nth call of the run.
 //!
-//! `EGRESSCTL_FAULT` is `kill:N`, `drop:N` (the connection breaks before the call), `lost:N` (after it: the daemon
-//! did what was asked, and nobody heard) or `error:N`; calls are counted from 1 over all hosts and connections.
+//! `EGRESSCTL_FAULT` is `KIND:N`, at the Nth call over all hosts and connections, or `KIND:RPC:N`, at the first N calls
+//! of that name. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
+//! was asked, and nobody heard), `error` (an error of no special kind), `flag` (as a daemon says that is too old for a
+//! flag), `hang` (no answer, until the connection is closed).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,15 +14,41 @@ use super::error::LibvirtError;
 use crate::ssh::Link;
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
-static PLAN: OnceLock<Option<(String, u32)>> = OnceLock::new();
+static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
 
-fn plan() -> Option<&'static (String, u32)> {
-    let read = || {
-        let plan = std::env::var("EGRESSCTL_FAULT").ok()?;
-        let (kind, call) = plan.split_once(':')?;
-        Some((kind.to_owned(), call.parse().ok()?))
-    };
-    PLAN.get_or_init(read).as_ref()
+/// Which calls are struck, and how.
+struct Plan {
+    kind: String,
+    rpc: Option<String>,
+    number: u32,
+}
+
+impl Plan {
+    fn read() -> Option<Self> {
+        let text = std::env::var("EGRESSCTL_FAULT").ok()?;
+        let words: Vec<&str> = text.split(':').collect();
+        let (kind, rpc, number) = match words[..] {
+            [kind, number] => (kind, None, number),
+            [kind, rpc, number] => (kind, Some(rpc.to_owned()), number),
+            _ => return None,
+        };
+        let number = number.parse().ok()?;
+        let kind = kind.to_owned();
+        Some(Plan { kind, rpc, number })
+    }
+
+    /// Counts the call, and says whether it is struck.
+    fn strikes(&self, rpc: &str) -> bool {
+        if self.rpc.as_ref().is_some_and(|wanted| wanted != rpc) {
+            return false;
+        }
+        let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.rpc.is_some() {
+            number <= self.number
+        } else {
+            number == self.number
+        }
+    }
 }
 
 /// Makes one call, and strikes if it is the one.
@@ -30,24 +58,25 @@ pub(super) fn around<T>(
     downloads: &Downloads,
     call: impl FnOnce() -> Result<T, LibvirtError>,
 ) -> Result<T, LibvirtError> {
-    let Some((kind, number)) = plan() else {
+    let Some(plan) = PLAN.get_or_init(Plan::read) else {
         return call();
     };
-    if CALLS.fetch_add(1, Ordering::SeqCst) + 1 != *number {
+    if !plan.strikes(rpc) {
         return call();
     }
+    let (kind, number) = (plan.kind.as_str(), plan.number);
     log::warn!("fault injected: {kind} at call {number}, {rpc}");
-    let failure = |domain| LibvirtError {
-        code: 1,
+    let failure = |code, domain| LibvirtError {
+        code,
         domain,
         int1: 0,
         message: format!("injected at {rpc}"),
     };
-    if kind != "error" {
+    if ["kill", "drop", "lost"].contains(&kind) {
         // Another thread's download, cut off, can hang libvirtd itself: that is its fault, not what is tested here.
         downloads.wait();
     }
-    match kind.as_str() {
+    match kind {
         "kill" => {
             let _ = rustix::process::kill_process(
                 rustix::process::getpid(),
@@ -65,8 +94,16 @@ pub(super) fn around<T>(
         "lost" => {
             let _ = call();
             link.close();
-            Err(failure(7))
+            Err(failure(1, 7))
         }
-        _ => Err(failure(10)),
+        "hang" => {
+            while !link.is_closed() {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Err(failure(1, 7))
+        }
+        // VIR_ERR_INVALID_ARG
+        "flag" => Err(failure(8, 10)),
+        _ => Err(failure(1, 10)),
     }
 }

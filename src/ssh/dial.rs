@@ -145,10 +145,10 @@ impl Dial<'_> {
         })
     }
 
-    /// Logs how long a stage took.
-    fn staged<T>(&self, stage: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Logs how long a stage took, and names it in its errors.
+    fn staged<T>(&self, stage: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let started = Instant::now();
-        let result = work();
+        let result = work().map_err(|error| error.at_stage(stage));
         log::debug!(
             target: super::LOG_TARGET,
             "host={} stage={stage} duration={:?}{}",

@@ -51,10 +51,17 @@ impl Deadline {
         Ok(())
     }
 
-    pub(super) fn expired(&self, stage: &str) -> Error {
+    /// Nothing came back within the time, not even a connection.
+    pub(super) fn silence(&self, stage: &str) -> Error {
         Error::transient(
             Reason::TimedOut,
             format!("no answer within {:?} while {stage}", self.limit),
+        )
+    }
+
+    pub(super) fn expired(&self, stage: &str) -> Error {
+        self.silence(stage).hint(
+            "it takes connections, but doesn't answer: is the host overloaded, or its sshd halted? on its console: systemctl restart ssh",
         )
     }
 

@@ -108,7 +108,10 @@ pub(super) fn connect(
             .check(&stage)
             .map_err(|error| match error.reason() {
                 // Told by its stage, as every failure to connect.
-                Reason::TimedOut => error.with_reason(Reason::ConnectFailed).hint(NOBODY_THERE),
+                Reason::TimedOut => deadline
+                    .silence(&stage)
+                    .with_reason(Reason::ConnectFailed)
+                    .hint(NOBODY_THERE),
                 _ => error,
             })?;
         if race.running.is_empty() || Instant::now() >= next_start {

@@ -57,6 +57,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "The providers file, where --config isn't given.",
     ),
     (
+        "EGRESSCTL_LIMITS",
+        "Time limits in seconds, where others are needed: dial=10 rpc=30 start=90 stream=60 agent=10.",
+    ),
+    (
         "EGRESSCTL_PROVIDER",
         "The provider entry, where --provider isn't given.",
     ),

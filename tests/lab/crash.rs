@@ -42,12 +42,12 @@ fn state(lab: &Lab) -> State {
 
 /// Restarts a daemon that answers nobody any more. libvirtd 11.3 can hang for good when a client disappears while one of
 /// its streams ends (docs/decisions.md); that is its fault, and not what is looked for here.
-fn revive(lab: &Lab) -> bool {
-    let probe = "timeout 15 virsh -q version >/dev/null 2>&1 && echo lives || true";
-    if lab.on(HOST, probe).contains("lives") {
+pub(crate) fn revive(lab: &Lab, host: &str) -> bool {
+    let probe = "timeout 8 virsh -q version >/dev/null 2>&1 && echo lives || true";
+    if lab.on(host, probe).contains("lives") {
         return false;
     }
-    lab.lab(&["libvirtd", HOST, "restart"]);
+    lab.lab(&["libvirtd", host, "restart"]);
     true
 }
 
@@ -62,7 +62,7 @@ fn clear(lab: &Lab) {
 }
 
 /// The binary that can fail on demand; tests/run builds it.
-fn faulty() -> Option<PathBuf> {
+pub(crate) fn faulty() -> Option<PathBuf> {
     let binary = std::env::var_os("EGRESSCTL_FAULTY_BIN").map(PathBuf::from);
     assert!(
         binary.is_some() || std::env::var("CI").as_deref() != Ok("true"),
@@ -110,10 +110,22 @@ fn converges(operation: &Operation, kind: &str) {
         assert!(call < 200, "the operation never gets past its faults");
         let before = set_up();
         let fault = format!("{kind}:{call}");
-        let struck = cli().env("EGRESSCTL_FAULT", &fault).run(operation.command);
-        let hung = revive(&lab);
+        // A daemon that hangs costs every one of them a limit.
+        let short = "dial=5 rpc=8 stream=8";
+        let faulty = cli()
+            .env("EGRESSCTL_FAULT", &fault)
+            .env("EGRESSCTL_LIMITS", short);
+        let struck = faulty.run(operation.command);
+        let hung = revive(&lab, HOST);
         if !struck.stderr().contains("fault injected") {
             assert!(call > 5, "{kind} struck {call} times only: {struck}");
+            // The figures of docs/reliability.md: cargo test --test lab crash -- --nocapture
+            let figures = format!(
+                "{kind} {:?}: {} faults tried, 0 lost\n",
+                operation.command,
+                call - 1
+            );
+            std::io::Write::write_all(&mut std::io::stdout(), figures.as_bytes()).unwrap();
             break;
         }
         let after = state(&lab);
@@ -124,7 +136,7 @@ fn converges(operation: &Operation, kind: &str) {
             "{fault} left {after:?}\n{struck}"
         );
         let mut again = cli().run(operation.command);
-        if !again.succeeded() && revive(&lab) {
+        if !again.succeeded() && revive(&lab, HOST) {
             again = cli().run(operation.command);
         }
         assert!(again.succeeded(), "after {fault}:\n{struck}\n{again}");
@@ -219,6 +231,8 @@ const DELETES: Operation = Operation {
 operations! {
     a_pull_killed_at_any_call: PULLS, "kill";
     a_pull_refused_at_any_call: PULLS, "error";
+    a_pull_cut_off_at_any_call: PULLS, "drop";
+    a_pull_that_loses_any_answer: PULLS, "lost";
     a_create_killed_at_any_call: CREATES, "kill";
     a_create_cut_off_at_any_call: CREATES, "drop";
     a_create_that_loses_any_answer: CREATES, "lost";
@@ -227,4 +241,17 @@ operations! {
     a_delete_cut_off_at_any_call: DELETES, "drop";
     a_delete_that_loses_any_answer: DELETES, "lost";
     a_delete_refused_at_any_call: DELETES, "error";
+}
+
+#[test]
+fn a_daemon_too_old_for_a_flag_is_asked_without_it() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let _instance = lab.instance("lt-flag");
+    lab.run(&crate::instances::create("lt-flag", &[])).exits(0);
+    let cli = lab.cli().binary(binary);
+    let cli = cli.env("EGRESSCTL_FAULT", "flag:virDomainUndefineFlags:1");
+    let run = cli.run(&["delete", "lt-flag", "--zone", "nas1"]).exits(0);
+    run.says("fault injected").prints("volume lt-flag-seed.iso");
+    assert!(!lab.has_domain(HOST, "lt-flag") && lab.volumes(HOST, "lt-flag").is_empty());
 }

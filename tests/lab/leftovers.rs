@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::instances::{create, fingerprint, seed_file};
 use crate::lab;
-use crate::support::Lab;
+use crate::support::{Lab, POOL_DIR};
 
 /// Undefines the domain by hand, as a crash before that step would leave things.
 fn undefine(lab: &Lab, name: &str) {
@@ -258,4 +258,40 @@ fn a_create_that_fails_takes_everything_back() {
         .never_says("left behind");
     assert!(!lab.has_domain("nas1", name), "{run}");
     assert!(lab.volumes("nas1", name).is_empty(), "{run}");
+}
+
+#[test]
+fn a_definition_that_came_late_is_replaced_by_a_whole_instance() {
+    let lab = lab!();
+    let (name, key) = ("lt-late", "lt-late");
+    let (_image, _instance) = (lab.image(key), lab.instance(name));
+    let cli = crate::pull::with_image(&lab, key, "/tiny.qcow2?lt-late");
+    let args = ["create", "--zone", "nas1", "--image", key, "--name", name];
+    cli.run(&args).exits(0);
+    // As libvirtd leaves it that carries out a definition after its client gave up and took the volumes back.
+    lab.virsh("nas1", &["destroy", name]);
+    delete_volume(&lab, "lt-late.qcow2");
+    delete_volume(&lab, "lt-late-seed.iso");
+    let hollow = lab.virsh("nas1", &["domuuid", name]);
+    cli.run(&args)
+        .exits(0)
+        .says("warning: nas1: the disk of lt-late was gone: it is made anew");
+    assert_ne!(lab.virsh("nas1", &["domuuid", name]), hollow);
+    assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
+    // A pool that has lost everything may be a file system that isn't mounted: then it stays.
+    lab.virsh("nas1", &["destroy", name]);
+    let hide = format!("mkdir -p /run/lt-hidden && mv {POOL_DIR}/*lt-late* /run/lt-hidden");
+    lab.on("nas1", &hide);
+    let show = format!("mv /run/lt-hidden/* {POOL_DIR}; virsh -q pool-refresh default");
+    let before = lab.virsh("nas1", &["dumpxml", name]);
+    let run = cli.run(&[&args[..], &["-o", "json"]].concat()).exits(1);
+    run.fails_with(
+        "InDoubt",
+        "is the file system of storage pool default mounted?",
+    );
+    assert_eq!(lab.virsh("nas1", &["dumpxml", name]), before);
+    lab.on("nas1", &show);
+    cli.run(&args).exits(0).says_nothing();
+    lab.run(&["delete", name]).exits(0);
+    assert!(!lab.has_domain("nas1", name) && lab.volumes("nas1", name).is_empty());
 }

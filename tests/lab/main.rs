@@ -13,6 +13,7 @@ mod enter;
 mod gc;
 mod generations;
 mod guest;
+mod hangs;
 mod instances;
 mod lacking;
 mod leftovers;

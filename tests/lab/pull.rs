@@ -51,7 +51,7 @@ pub(crate) fn assert_absent(lab: &Lab, key: &str) {
     }
 }
 
-fn is_base(volume: &str) -> bool {
+pub(crate) fn is_base(volume: &str) -> bool {
     volume.strip_suffix(".qcow2").is_some()
 }
 

@@ -181,13 +181,7 @@ fn when_ready(
         }
         // It is made, whatever happens to the connection from now on: only its address may stay unknown.
         None => Ready {
-            instance: match host.connect() {
-                Ok(hypervisor) => find::with_addresses(&*hypervisor, instance),
-                Err(error) => {
-                    log::debug!("{}: {error}", host.name());
-                    instance
-                }
-            },
+            instance: find::with_addresses(host, instance),
             cloud_init: None,
         },
     };

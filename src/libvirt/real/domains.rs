@@ -256,9 +256,14 @@ impl DomainCalls for Connection {
             AddressSource::Arp => sys::VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
         };
         let about = format!(" domain={} source={}", domain.name, source.as_str());
-        let interfaces = self.rpc("virDomainInterfaceAddresses", &about, || {
-            handle.interface_addresses(number, 0)
-        })?;
+        let limit = match source {
+            AddressSource::Agent => self.limits.agent,
+            AddressSource::Lease | AddressSource::Arp => self.limits.rpc,
+        };
+        let ask = || handle.interface_addresses(number, 0);
+        let interfaces = self
+            .attempt("virDomainInterfaceAddresses", &about, limit, ask)
+            .map_err(|failure| self.error(&failure))?;
         log::debug!(
             "host={} domain={} addresses={interfaces:?}",
             self.host,

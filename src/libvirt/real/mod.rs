@@ -31,12 +31,14 @@ pub fn silence_library() {
 }
 
 /// How long calls may take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Any call not named below.
     pub rpc: Duration,
     /// A domain's start.
     pub start: Duration,
+    /// A question to a guest's agent. libvirt itself waits 5 s for a sign of life from it, and then for ever.
+    pub agent: Duration,
     /// A stream without progress.
     pub stream: Duration,
 }
@@ -46,6 +48,7 @@ impl Default for Limits {
         Limits {
             rpc: Duration::from_secs(30),
             start: Duration::from_secs(90),
+            agent: Duration::from_secs(10),
             stream: Duration::from_secs(60),
         }
     }
@@ -88,6 +91,11 @@ impl Failure {
     /// Whether libvirt itself answered with that code.
     fn is(&self, code: u32) -> bool {
         self.timed_out.is_none() && self.raw.code == code
+    }
+
+    /// Whether the daemon met a file that isn't there.
+    fn is_missing_file(&self) -> bool {
+        self.timed_out.is_none() && self.raw.is_missing_file()
     }
 }
 
@@ -291,9 +299,14 @@ impl Connection {
         } else {
             failure.raw.classify()
         };
-        Error::new(class, reason, what)
+        let error = Error::new(class, reason, what)
             .on_host(&self.host)
-            .because(&failure.raw.message)
+            .because(&failure.raw.message);
+        if failure.raw.is_denied() {
+            return error
+                .hint("the socket libvirt-sock-ro is for reading only: leave hosts[].socket out, or set it to /run/libvirt/libvirt-sock");
+        }
+        error
     }
 
     /// Local: asks the client library whether its socket is still there; no round trip.

@@ -236,15 +236,28 @@ impl StorageCalls for Connection {
         };
         let about = AboutVolume(pool, name);
         let _under_way = self.downloads.begin();
-        let read = self.find("virStorageVolDownload", &about, NO_STORAGE_VOL, || {
+        // Freeing the stream would clear the library's record of the error, and with it the errno.
+        let mut kept = None;
+        let download = || {
             let stream = Stream::new(self.connect(), 0)?;
-            volume.download(&stream, 0, limit as u64, 0)?;
+            if let Err(error) = volume.download(&stream, 0, limit as u64, 0) {
+                kept = Some(stream);
+                return Err(error);
+            }
             receive(stream, limit)
-        })?;
-        if read.is_none() {
-            self.forget_volume(pool, name);
+        };
+        match self.attempt("virStorageVolDownload", &about, self.limits.rpc, download) {
+            Ok(read) => Ok(Some(read)),
+            Err(failure) if failure.is(NO_STORAGE_VOL) || failure.is_missing_file() => {
+                self.forget_volume(pool, name);
+                if failure.is_missing_file() {
+                    // Somebody deleted the file behind libvirt's back: it goes on showing the volume until it looks.
+                    self.refresh_pool(pool)?;
+                }
+                Ok(None)
+            }
+            Err(failure) => Err(self.error(&failure)),
         }
-        Ok(read)
     }
 
     fn delete_volume(&self, pool: &str, name: &str) -> Result<bool> {

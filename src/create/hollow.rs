@@ -1,0 +1,65 @@
+//! A domain of ours whose disk is gone: it can never start, and stands in the way of one that can.
+//!
+//! A daemon may carry out a definition after its client gave up waiting and took the volumes back. Nothing but the
+//! definition is left then, and there is nothing in it to lose.
+
+use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
+use crate::image::ready::BaseImage;
+use crate::instance::Instance;
+use crate::inventory;
+use crate::libvirt::{DomainState, Hypervisor, NvramPolicy};
+use crate::name::InstanceName;
+
+/// Whether the instance, which is the one wanted, is hollow: shut off, and its overlay isn't in the pool.
+///
+/// A pool that isn't active can't say, and its instances may still run: then it isn't.
+pub(super) fn is_hollow(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    name: &InstanceName,
+) -> Result<bool> {
+    if !matches!(instance.state, DomainState::Shutoff(_)) {
+        return Ok(false);
+    }
+    let overlay = name.overlay_volume();
+    let recorded = instance.metadata().is_some_and(|metadata| {
+        let mut volumes = metadata.volumes.iter();
+        volumes.any(|volume| volume.pool == host.pool() && volume.name == overlay)
+    });
+    let active = hypervisor
+        .find_pool(host.pool())?
+        .is_some_and(|pool| pool.active);
+    if !recorded || !active {
+        return Ok(false);
+    }
+    // libvirt knows only of what was there when it last looked.
+    hypervisor.refresh_pool(host.pool())?;
+    Ok(inventory::find_volume_path(hypervisor, host.pool(), &overlay)?.is_none())
+}
+
+/// Forgets a hollow domain, so that the instance can be made anew.
+///
+/// Errors: [`Reason::InDoubt`] where the base image isn't there either: a pool that lost everything may only be a file
+/// system that isn't mounted.
+pub(super) fn clear(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    base: Option<&BaseImage>,
+) -> Result<()> {
+    let name = &instance.domain.name;
+    if base.is_none() {
+        let what =
+            format!("the disk of {name} is gone, and so is its base image: it was left alone");
+        return Err(Error::permanent(Reason::InDoubt, what)
+            .on_host(host.name())
+            .hint(format!("is the file system of storage pool {} mounted? then: virsh pool-refresh {}", host.pool(), host.pool()))
+            .hint(format!("if everything in it is lost for good: egressctl delete {name}, then the same command again")));
+    }
+    log::info!("host={} undefining {name}, whose disk is gone", host.name());
+    hypervisor
+        .undefine_domain(&instance.domain, NvramPolicy::Remove)
+        .map_err(|error| error.while_doing(format!("undefining domain {name}, whose disk is gone")))
+}
