@@ -8,9 +8,9 @@ use crate::cli::Checked;
 use crate::lab;
 
 /// A change of the provider's configuration.
-type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
+pub(crate) type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
 
-fn reasons(item: &Value) -> Vec<&str> {
+pub(crate) fn reasons(item: &Value) -> Vec<&str> {
     let problems = item["problems"].as_array().unwrap();
     problems
         .iter()
@@ -20,7 +20,7 @@ fn reasons(item: &Value) -> Vec<&str> {
 
 /// Fails unless nas1 has just this problem, with a hint, and nas2 has none.
 #[track_caller]
-fn assert_only_nas1(run: &Checked, reason: &str, stage: &str) {
+pub(crate) fn assert_only_nas1(run: &Checked, reason: &str, stage: &str) {
     let items = run.items();
     assert_eq!(items.len(), 2, "{run}");
     assert_eq!(
@@ -247,6 +247,16 @@ fn what_is_wrong_on_a_host_is_found() {
     assert_only_nas1(&run, "ForwardingRefused", "forward");
 }
 
+/// The first hint of nas1's first problem.
+#[track_caller]
+pub(crate) fn hint(run: &Checked) -> String {
+    let hints = &run.items()[0]["problems"][0]["hints"];
+    hints[0]
+        .as_str()
+        .unwrap_or_else(|| panic!("no hint\n{run}"))
+        .to_owned()
+}
+
 #[test]
 fn several_problems_of_one_host_are_told_together() {
     let lab = lab!();
@@ -274,7 +284,11 @@ fn kvm_that_is_not_there_is_found_or_fallen_back_from() {
     if run.succeeded() {
         return; // this machine has KVM, and the lab's hosts may use it
     }
-    assert_only_nas1(&run.exits(6), "NoKvm", "all");
+    let run = run.exits(6);
+    assert_only_nas1(&run, "NoKvm", "all");
+    let hints = run.items()[0]["problems"][0]["hints"].to_string();
+    assert!(hints.contains("or set virtType: qemu"), "{run}");
+    with("qemu").run(&["check"]).exits(0).says_nothing();
     let auto = with("auto").run(&["check", "-o", "json"]).exits(0);
     assert_eq!(auto.items()[0]["accelerator"], "qemu", "{auto}");
     assert_eq!(
@@ -320,4 +334,9 @@ fn a_host_that_cannot_resolve_its_own_name_is_told_what_that_costs() {
         .exits(6)
         .within(Duration::from_secs(90));
     assert_only_nas1(&run, "HostnameUnresolvable", "all");
+    // And what helps: the hint's own line.
+    let told = hint(&run);
+    let (_, line) = told.split_once("/etc/hosts, as in ").unwrap();
+    lab.on("nas1", &format!("echo '{line}' >> /etc/hosts"));
+    lab.run(&["check"]).exits(0).says_nothing();
 }

@@ -9,10 +9,10 @@ use crate::lab;
 use crate::support::{Lab, wait_until};
 
 /// Any command that needs one host's libvirt.
-const LIST: [&str; 5] = ["list", "--zone", "nas1", "-o", "json"];
+pub(crate) const LIST: [&str; 5] = ["list", "--zone", "nas1", "-o", "json"];
 
 /// `type base64` of a host's key.
-fn host_key(lab: &Lab, host: &str, kind: &str) -> String {
+pub(crate) fn host_key(lab: &Lab, host: &str, kind: &str) -> String {
     let text = std::fs::read_to_string(lab.path(&format!("{host}/ssh/host_{kind}.pub"))).unwrap();
     text.split_whitespace()
         .take(2)

@@ -1,0 +1,59 @@
+//! Ways to a host that are narrow or unusual, and work all the same.
+
+use serde_json::json;
+
+use crate::connection::{LIST, host_key};
+use crate::lab;
+
+#[test]
+fn a_restrictive_sshd_is_lived_with() {
+    let lab = lab!();
+    let key = "lt-sshd";
+    let _image = lab.image(key);
+    // One session, which the way to libvirt doesn't need; new keys after every 256 KiB, also within an upload; all but
+    // two connections are dropped before their handshake.
+    let lines = ["MaxSessions 1", "RekeyLimit 256K", "MaxStartups 2:100:2"];
+    let _sshd = lab.sshd("nas1", &lines);
+    let cli = crate::pull::with_image(&lab, key, "/tiny.qcow2?lt-sshd");
+    // The socket's path would be too long there (unix(7)).
+    let long = lab.scratch(&"long-".repeat(30));
+    std::fs::create_dir(&long).unwrap();
+    let cli = cli.env("TMPDIR", &long);
+    cli.run(&["image", "pull", key, "--zone", "nas1"]).exits(0);
+    crate::pull::assert_ready(&lab, "nas1", key);
+    let running: Vec<_> = (0..8).map(|_| cli.start(&LIST)).collect();
+    for run in running {
+        let _ = run.wait().exits(0);
+    }
+}
+
+#[test]
+fn scoped_ipv6_addresses_work_and_have_known_hosts_lines_of_their_own() {
+    let lab = lab!();
+    let _sshd = lab.sshd("nas1", &["ListenAddress ::"]);
+    let link_local = lab.on(
+        "nas1",
+        "ip -6 -o address show dev br0 scope link | awk '{print $4}' | cut -d/ -f1",
+    );
+    let bridge = lab.lab(&["status"]);
+    let bridge = bridge
+        .split("LAN")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .trim()
+        .to_owned();
+    let address = format!("{}%{bridge}", link_local.trim());
+    let known = format!("{address} {}\n", host_key(&lab, "nas1", "ed25519"));
+    let known = lab.write("known_hosts", known);
+    for written in [address.clone(), format!("[{address}]:22")] {
+        let cli = lab.cli_with(|kvm| {
+            kvm["knownHostsFile"] = json!(known);
+            kvm["hosts"][0]["address"] = json!(written);
+        });
+        let run = cli.run(&LIST).exits(0).says_nothing();
+        assert_eq!(run.json()["errors"], json!([]), "{written}\n{run}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Several at once, also from what looks like another machine: one download, one instance, no error that isn't true,
+//! nothing left over.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cli::{Cli, Run};
+use crate::instances::create;
+use crate::lab;
+use crate::pull::{assert_ready, is_base, with_image};
+use crate::support::{Lab, wait_until};
+
+/// How long the loops run.
+const LOOPS: Duration = Duration::from_secs(45);
+
+/// The binary as another machine would run it: in a PID namespace of its own nobody can see whether its process lives.
+fn elsewhere(lab: &Lab) -> PathBuf {
+    let own = std::env::var("EGRESSCTL_BIN");
+    let binary = own.unwrap_or_else(|_| env!("CARGO_BIN_EXE_egressctl").to_owned());
+    let script =
+        format!("#!/bin/sh\nexec unshare --pid --fork --kill-child=KILL -- {binary} \"$@\"\n");
+    let path = lab.write("elsewhere", script);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+/// egressctl of that other machine, with a home and a directory for sockets of its own.
+fn other_machine(lab: &Lab, cli: Cli) -> Cli {
+    let home = lab.scratch("other-home");
+    std::fs::create_dir_all(&home).unwrap();
+    cli.binary(elsewhere(lab))
+        .env("HOME", &home)
+        .env("TMPDIR", &home)
+}
+
+#[test]
+fn a_pull_whose_machine_dies_is_taken_over_within_a_minute() {
+    let lab = lab!();
+    let key = "lt-taken";
+    let _image = lab.image(key);
+    let path = "/slow/1500000/tiny.qcow2?lt-taken";
+    let cli = with_image(&lab, key, path);
+    let pull = ["image", "pull", key, "--zone", "nas1", "-o", "json"];
+    let before = lab.served(path).map_or(0, |served| served.requests);
+    let first = other_machine(&lab, with_image(&lab, key, path)).start(&pull);
+    wait_until("the first one writes", Duration::from_secs(10), || {
+        let volumes = lab.volumes("nas1", &format!("base-{key}"));
+        volumes.iter().any(|name| is_base(name))
+    });
+    let second = cli.start(&pull);
+    std::thread::sleep(Duration::from_secs(2));
+    let killed = Instant::now();
+    first.kill();
+    let run = second.wait().exits(0);
+    assert!(killed.elapsed() < Duration::from_secs(60), "{run}");
+    assert_eq!(run.items()[0]["pulled"], true, "{run}");
+    assert_ready(&lab, "nas1", key);
+    let requests = lab.served(path).unwrap().requests - before;
+    assert_eq!(
+        requests, 2,
+        "while the first lived, the second didn't download"
+    );
+}
+
+#[test]
+fn creates_from_two_machines_make_one_instance() {
+    let lab = lab!();
+    let name = "lt-machines";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let (here, there) = (lab.cli(), other_machine(&lab, lab.cli()));
+    let args = create(name, &["-o", "json"]);
+    for _ in 0..3 {
+        let running = [there.start(&args), here.start(&args), there.start(&args)];
+        let uuids = running.map(|run| run.wait().exits(0).item()["uuid"].clone());
+        assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{uuids:?}");
+        let running = [
+            here.start(&["delete", name]),
+            there.start(&["delete", name]),
+        ];
+        for run in running {
+            run.wait().exits(0);
+        }
+        assert!(!lab.has_domain("nas1", name));
+        assert!(lab.volumes("nas1", name).is_empty());
+    }
+}
+
+/// Fails unless a create that lost against a delete of the same name says just that.
+#[track_caller]
+fn assert_true(run: Run) {
+    if run.succeeded() {
+        return;
+    }
+    let run = run.exits(4);
+    for error in run.errors() {
+        assert!(
+            error["reason"] == "InstanceNotFound" || error["reason"] == "PoolBusy",
+            "deleted by the other meanwhile, and nothing else\n{run}"
+        );
+    }
+}
+
+#[test]
+fn loops_of_everything_beside_each_other_tell_no_lies_and_leave_nothing() {
+    let lab = lab!();
+    let names = ["lt-loop-own", "lt-loop-shared"];
+    let _instances = names.map(|name| lab.instance(name));
+    lab.run(&["image", "pull", "tiny"]).exits(0);
+    let (here, there) = (lab.cli(), other_machine(&lab, lab.cli()));
+    let (done, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    let end = Instant::now() + LOOPS;
+    let again = || !done.load(Ordering::SeqCst) && Instant::now() < end;
+    let repeat = |work: &(dyn Fn() + Sync)| {
+        // One that fails ends them all.
+        let _last = scopeguard(&done);
+        while again() {
+            work();
+            rounds.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    std::thread::scope(|scope| {
+        let start = |work: &'static str| {
+            let (here, there, repeat) = (&here, &there, &repeat);
+            scope.spawn(move || match work {
+                "own" => repeat(&|| {
+                    here.run(&create("lt-loop-own", &[])).exits(0);
+                    here.run(&["get", "lt-loop-own", "--zone", "nas1"]).exits(0);
+                    there.run(&["delete", "lt-loop-own"]).exits(0);
+                }),
+                "create" => repeat(&|| {
+                    assert_true(there.run(&create("lt-loop-shared", &["-o", "json"])));
+                }),
+                "delete" => repeat(&|| {
+                    here.run(&["delete", "lt-loop-shared"]).exits(0);
+                }),
+                "list" => repeat(&|| {
+                    here.run(&["list", "-o", "json"]).exits(0).says_nothing();
+                }),
+                _ => repeat(&|| {
+                    here.run(&["gc", "--min-age", "0s", "-o", "json"]).exits(0);
+                }),
+            });
+        };
+        for work in ["own", "create", "delete", "list", "gc"] {
+            start(work);
+        }
+    });
+    assert!(rounds.load(Ordering::SeqCst) > 20, "they got nowhere");
+    for name in names {
+        lab.run(&["delete", name]).exits(0);
+        assert!(!lab.has_domain("nas1", name), "{name}");
+        let left = lab.volumes("nas1", name);
+        assert!(left.is_empty(), "{left:?}");
+    }
+    let swept = lab.run(&["gc", "--min-age", "0s"]).exits(0);
+    assert!(!swept.stdout.contains("lt-loop-"), "{swept}");
+}
+
+/// Sets the flag when it is dropped.
+fn scopeguard(flag: &AtomicBool) -> impl Drop + '_ {
+    struct Guard<'a>(&'a AtomicBool);
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+    Guard(flag)
+}
