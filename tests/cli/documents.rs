@@ -1,12 +1,15 @@
-//! docs/exit-codes.md knows every word that scripts can meet.
+//! docs/exit-codes.md knows every word that scripts can meet; docs/reliability.md names tests that exist.
 
 use std::path::Path;
 
 use egressctl::error::{Class, Reason};
 
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
 fn document() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/exit-codes.md");
-    std::fs::read_to_string(path).unwrap()
+    read("docs/exit-codes.md")
 }
 
 #[test]
@@ -46,4 +49,28 @@ fn every_class_stands_with_its_code() {
         assert!(document.contains(&row), "{row}");
     }
     assert!(document.contains("| 130, 143 | Interrupted |"));
+}
+
+#[test]
+fn every_test_that_the_promises_name_exists() {
+    let document = read("docs/reliability.md");
+    let quoted = document.split('`').skip(1).step_by(2);
+    let mut named = 0;
+    for test in quoted.filter(|word| word.contains("::")) {
+        let (file, name) = match test.split("::").collect::<Vec<_>>()[..] {
+            ["lab", module, name] => (format!("tests/lab/{module}.rs"), name),
+            ["fuzz", name] => ("src/fuzz.rs".to_owned(), name),
+            _ => panic!("{test}: of which tests?"),
+        };
+        let source = read(&file);
+        // As a function, or as a line of the table in tests/lab/crash.rs.
+        let exists = source.contains(&format!("\nfn {name}()"))
+            || source.contains(&format!("\n    {name}: "));
+        assert!(
+            exists,
+            "docs/reliability.md names {test}, which isn't in {file}"
+        );
+        named += 1;
+    }
+    assert!(named > 40, "only {named} tests are named");
 }
