@@ -28,8 +28,8 @@ use crate::find::{self, Managers};
 use crate::host::{Cancels, HostSession, SharedPrompt};
 use crate::image::policy::PullPolicy;
 use crate::instance::Instance;
-use crate::name::InstanceRef;
 use crate::limits::{self, TimeLimits};
+use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
 use crate::placement;
 use crate::reach::Way;
@@ -177,7 +177,7 @@ impl<'a> Context<'a> {
         host: &HostSession,
         mut instance: Instance,
     ) -> Result<(Instance, IpAddr)> {
-        let (addresses, asked) = address::find(&*host.connect()?, &instance);
+        let (addresses, asked) = address::Asker::new(host).find(&instance);
         self.cancels.work.check()?;
         instance.addresses = addresses;
         if let Some(ip) = instance.addresses.primary() {

@@ -171,7 +171,7 @@ fn is_collected(operation: &Operation) {
         }
         let fault = format!("kill:{call}");
         let struck = cli().env("EGRESSCTL_FAULT", &fault).run(operation.command);
-        revive(&lab);
+        revive(&lab, HOST);
         if struck.succeeded() {
             assert!(call > 5, "it was killed {call} times only: {struck}");
             break;

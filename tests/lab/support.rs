@@ -68,6 +68,10 @@ impl Lab {
             scratch: TempDir::new().unwrap(),
             _turn: turn,
         };
+        for host in HOSTS {
+            // An earlier test may have killed a client at the wrong moment.
+            crate::crash::revive(&lab, host);
+        }
         SWEPT.call_once(|| lab.sweep_all());
         Some(lab)
     }
@@ -154,7 +158,10 @@ impl Lab {
     }
 
     fn script(&self, args: &[&str]) -> Output {
-        Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/lab"))
+        // A daemon that hangs makes virsh wait for ever: the test shall fail, not the whole run.
+        Command::new("timeout")
+            .args(["--kill-after=5", "300"])
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/lab"))
             .env("LAB_DIR", &self.dir)
             .args(args)
             .stdin(Stdio::null())
