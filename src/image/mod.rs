@@ -3,6 +3,7 @@
 pub(crate) mod claim;
 mod decompress;
 pub mod digest;
+mod fan_out;
 pub mod head;
 pub mod identity;
 mod lanes;

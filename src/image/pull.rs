@@ -3,32 +3,21 @@
 //! Each host is asked first what it has. Those without the image claim it and are fed from one download; where
 //! another process holds the claim, this one waits and uses what that one pulls, or takes over when it dies.
 
-use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::ScopedJoinHandle;
-
 use super::claim::{self, Claim, Tried, Watch, try_claim};
-use super::head;
-use super::identity::{Identity, Validators, pin_of};
+use super::fan_out::FanOut;
+use super::identity::{Identity, pin_of};
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
 use super::source::{Download, fetch_text, shown_url};
-use super::store::{Block, Feed, Incoming, Published, store, usable_pool};
-use super::stream::Stream;
-use super::sums::{Algorithm, Checksum, find_checksum};
-use super::verify::{Origin, verify};
+use super::store::usable_pool;
+use super::sums::{Checksum, find_checksum};
 use crate::cancel::Cancel;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::libvirt::Hypervisor;
 use crate::parallel;
 use crate::undo::Undo;
 use crate::units;
-
-/// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
-/// grow with the image.
-const HOST_AHEAD: usize = 32;
 
 /// What happens during a pull, for whoever shows it.
 #[derive(Debug)]
@@ -119,13 +108,13 @@ fn fetch(
         Err(error) => return hosts.iter().map(|_| Err(error.clone())).collect(),
     };
     let prepared = parallel::map(hosts.to_vec(), hosts.len(), |host| prepare(host, &identity));
-    let run = Run {
+    let fan_out = FanOut {
         request,
         identity: &identity,
         observer,
         cancel,
     };
-    run.finish(hosts, prepared, download)
+    finish(&fan_out, hosts, prepared, download)
 }
 
 /// Finds out which content is meant: by the pinned digest, else by asking the server.
@@ -194,268 +183,81 @@ fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
 }
 
 /// Gives a claim up because of an error.
-fn give_up(host: &HostSession, claim: Claim, cause: Error) -> Error {
+pub(super) fn give_up(host: &HostSession, claim: Claim, cause: Error) -> Error {
     let mut undo = Undo::new();
     undo.made(claim.made());
     drop(claim);
     undo.roll_back(host, cause)
 }
 
-struct Run<'a> {
-    request: &'a PullRequest<'a>,
-    identity: &'a Identity,
-    observer: &'a dyn PullObserver,
-    cancel: &'a Cancel,
+/// Feeds the hosts that have a claim, and waits for those where another process has it; one result for each, in order.
+fn finish(
+    fan_out: &FanOut<'_>,
+    hosts: &[&HostSession],
+    prepared: Vec<Result<Prepared>>,
+    download: Option<Download>,
+) -> Vec<Result<Pulled>> {
+    let mut results: Vec<Option<Result<Pulled>>> = hosts.iter().map(|_| None).collect();
+    let mut claimants = Vec::new();
+    let mut waiting = Vec::new();
+    for (index, (state, host)) in prepared.into_iter().zip(hosts).enumerate() {
+        match state {
+            Ok(Prepared::Ready(base)) => {
+                results[index] = Some(Ok(Pulled { base, fresh: false }));
+            }
+            Ok(Prepared::Claimed(claim)) => claimants.push((index, *host, claim)),
+            Ok(Prepared::Held) => waiting.push((index, *host)),
+            Err(error) => results[index] = Some(Err(error.on_host(host.name()))),
+        }
+    }
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = waiting
+            .into_iter()
+            .map(|(index, host)| (index, scope.spawn(move || wait_for_other(fan_out, host))))
+            .collect();
+        for (index, result) in fan_out.feed(claimants, download) {
+            results[index] = Some(result);
+        }
+        for (index, waiter) in waiters {
+            results[index] = Some(waiter.join().unwrap_or_else(|_| Err(panicked())));
+        }
+    });
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|| Err(panicked())))
+        .collect()
 }
 
-/// A host that is to be fed: its place among the hosts, and its claim.
-type Claimant<'a> = (usize, &'a HostSession, Claim);
-
-/// The same, with its upload's connection.
-type Connected<'a> = (usize, &'a HostSession, Claim, Result<Arc<dyn Hypervisor>>);
-
-impl Run<'_> {
-    fn finish(
-        &self,
-        hosts: &[&HostSession],
-        prepared: Vec<Result<Prepared>>,
-        download: Option<Download>,
-    ) -> Vec<Result<Pulled>> {
-        let mut results: Vec<Option<Result<Pulled>>> = hosts.iter().map(|_| None).collect();
-        let mut claimants = Vec::new();
-        let mut waiting = Vec::new();
-        for (index, (state, host)) in prepared.into_iter().zip(hosts).enumerate() {
-            match state {
-                Ok(Prepared::Ready(base)) => {
-                    results[index] = Some(Ok(Pulled { base, fresh: false }));
-                }
-                Ok(Prepared::Claimed(claim)) => claimants.push((index, *host, claim)),
-                Ok(Prepared::Held) => waiting.push((index, *host)),
-                Err(error) => results[index] = Some(Err(error.on_host(host.name()))),
+/// Waits until the process that holds the host's claim is done or dead; then uses its image, or takes over.
+fn wait_for_other(fan_out: &FanOut<'_>, host: &HostSession) -> Result<Pulled> {
+    fan_out.observer.event(PullEvent::Waiting(host.name()));
+    let base_volume = fan_out.identity.base_volume();
+    let mut watch = Watch::new();
+    loop {
+        let hypervisor = host.connect()?;
+        let free = watch
+            .is_free(host, &*hypervisor, &base_volume)
+            .map_err(|error| error.on_host(host.name()))?;
+        if !free {
+            log::debug!(
+                "{}: another pull, silent for {:?}",
+                host.name(),
+                watch.silent_for()
+            );
+            fan_out.observer.event(PullEvent::Waiting(host.name()));
+            continue;
+        }
+        match prepare(host, fan_out.identity)? {
+            Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
+            Prepared::Held => watch = Watch::new(),
+            Prepared::Claimed(claim) => {
+                let fed = fan_out.feed(vec![(0, host, claim)], None);
+                return fed
+                    .into_iter()
+                    .next()
+                    .map_or_else(|| Err(panicked()), |(_, r)| r);
             }
         }
-        std::thread::scope(|scope| {
-            let waiters: Vec<_> = waiting
-                .into_iter()
-                .map(|(index, host)| (index, scope.spawn(move || self.wait_for_other(host))))
-                .collect();
-            for (index, result) in self.feed(claimants, download) {
-                results[index] = Some(result);
-            }
-            for (index, waiter) in waiters {
-                results[index] = Some(waiter.join().unwrap_or_else(|_| Err(panicked())));
-            }
-        });
-        results
-            .into_iter()
-            .map(|result| result.unwrap_or_else(|| Err(panicked())))
-            .collect()
-    }
-
-    /// Waits until the process that holds the host's claim is done or dead; then uses its image, or takes over.
-    fn wait_for_other(&self, host: &HostSession) -> Result<Pulled> {
-        self.observer.event(PullEvent::Waiting(host.name()));
-        let base_volume = self.identity.base_volume();
-        let mut watch = Watch::new();
-        loop {
-            let hypervisor = host.connect()?;
-            let free = watch
-                .is_free(host, &*hypervisor, &base_volume)
-                .map_err(|error| error.on_host(host.name()))?;
-            if !free {
-                log::debug!(
-                    "{}: another pull, silent for {:?}",
-                    host.name(),
-                    watch.silent_for()
-                );
-                self.observer.event(PullEvent::Waiting(host.name()));
-                continue;
-            }
-            match prepare(host, self.identity)? {
-                Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
-                Prepared::Held => watch = Watch::new(),
-                Prepared::Claimed(claim) => {
-                    let fed = self.feed(vec![(0, host, claim)], None);
-                    return fed
-                        .into_iter()
-                        .next()
-                        .map_or_else(|| Err(panicked()), |(_, r)| r);
-                }
-            }
-        }
-    }
-
-    /// One download for all claimants.
-    fn feed(
-        &self,
-        claimants: Vec<Claimant<'_>>,
-        download: Option<Download>,
-    ) -> Vec<(usize, Result<Pulled>)> {
-        if claimants.is_empty() {
-            return Vec::new();
-        }
-        // Each host's upload gets its connection while the download begins.
-        let (begun, claimants) = std::thread::scope(|scope| {
-            let dials: Vec<_> = claimants
-                .into_iter()
-                .map(|(index, host, claim)| {
-                    let dial = scope.spawn(|| host.connect_apart());
-                    (index, host, claim, dial)
-                })
-                .collect();
-            let begun = self.begin(download);
-            let join = |(index, host, claim, dial): (_, _, _, ScopedJoinHandle<'_, _>)| {
-                let connection = dial.join().unwrap_or_else(|_| Err(panicked()));
-                (index, host, claim, connection)
-            };
-            (begun, dials.into_iter().map(join).collect::<Vec<_>>())
-        });
-        match begun {
-            Ok((incoming, stream, validators)) => {
-                self.distribute(claimants, &incoming, stream, &validators)
-            }
-            // Nothing but the claims was made so far.
-            Err(error) => {
-                let threads = claimants.len();
-                parallel::map(claimants, threads, |(index, host, claim, _)| {
-                    (index, Err(give_up(host, claim, error.clone())))
-                })
-            }
-        }
-    }
-
-    /// Opens the download and looks at its first bytes, before any volume is made.
-    fn begin(&self, download: Option<Download>) -> Result<(Incoming, Stream, Validators)> {
-        let image = self.request.image;
-        let download = match download {
-            Some(download) => download,
-            None => Download::open(&image.url, self.cancel)?,
-        };
-        let validators = download.validators.clone();
-        // A takeover opens anew, and a moving image may have moved: its volume is named by what it was.
-        if self.identity.pin.is_none()
-            && Identity::moving(image, &validators).id != self.identity.id
-        {
-            return Err(Error::transient(
-                Reason::DownloadFailed,
-                "the image was replaced on the server while another process pulled it",
-            )
-            .hint("run the command again"));
-        }
-        let url = download.final_url.clone();
-        let about = |error: Error| about(&url, error);
-        let stream = Stream::start(download, self.wants_sha512(), self.cancel).map_err(about)?;
-        let sniffed = head::sniff(self.identity.format, stream.head()).map_err(about)?;
-        if let (Some(limit), Some(size)) = (self.request.disk_limit, sniffed.virtual_size) {
-            ensure_disk_fits(limit, size)?;
-        }
-        if self.identity.pin.is_none() && !stream.end_is_certain {
-            self.observer.event(PullEvent::Warning(&format!(
-                "the server of image {} doesn't tell its length, and no checksum is set: a connection that is cut can't be told from the image's end",
-                image.key
-            )));
-        }
-        let incoming = Incoming {
-            identity: self.identity.clone(),
-            length: stream.volume_length(),
-            at_least: stream.published_length.unwrap_or(0),
-            virtual_size: sniffed.virtual_size,
-            extra_room: self.request.extra_room,
-        };
-        Ok((incoming, stream, validators))
-    }
-
-    fn wants_sha512(&self) -> bool {
-        let pin = self.identity.pin.as_ref();
-        pin.is_some_and(|pin| pin.algorithm == Algorithm::Sha512)
-    }
-
-    fn distribute(
-        &self,
-        claimants: Vec<Connected<'_>>,
-        incoming: &Incoming,
-        stream: Stream,
-        validators: &Validators,
-    ) -> Vec<(usize, Result<Pulled>)> {
-        std::thread::scope(|scope| {
-            let mut feeds = Vec::new();
-            let mut stores = Vec::new();
-            for (index, host, claim, connection) in claimants {
-                let (feed, fed) = sync_channel(HOST_AHEAD);
-                feeds.push(Some(feed));
-                let job = scope.spawn(move || {
-                    let name = host.name();
-                    self.observer
-                        .event(PullEvent::Started(name, incoming.length));
-                    let sent = |bytes| self.observer.event(PullEvent::Sent(name, bytes));
-                    let stored = store(host, claim, connection, incoming, &fed, &sent);
-                    self.observer.event(PullEvent::Ended(name));
-                    stored
-                });
-                stores.push((index, host, job));
-            }
-            let downloaded = self.download(stream, validators, &mut feeds);
-            drop(feeds);
-            let mut results = Vec::new();
-            for (index, host, job) in stores {
-                let stored = job.join().unwrap_or_else(|_| Err(panicked()));
-                let result = match (stored, &downloaded) {
-                    (Ok(Some(base)), _) => Ok(Pulled { base, fresh: true }),
-                    (Ok(None), Err(error)) => Err(error.clone()),
-                    (Ok(None), Ok(())) => Err(panicked()),
-                    (Err(error), _) => Err(error.on_host(host.name())),
-                };
-                results.push((index, result));
-            }
-            results
-        })
-    }
-
-    /// Reads to the end, hands every block to each host that still takes it, and verifies the digest.
-    fn download(
-        &self,
-        stream: Stream,
-        validators: &Validators,
-        feeds: &mut [Option<SyncSender<Feed>>],
-    ) -> Result<()> {
-        let (url, end_is_certain) = (stream.url.clone(), stream.end_is_certain);
-        let ended = stream.run(|data| {
-            let data: Block = Arc::new(data);
-            for feed in feeds.iter_mut() {
-                let gone = feed
-                    .as_ref()
-                    .is_some_and(|f| f.send(Feed::Block(data.clone())).is_err());
-                if gone {
-                    *feed = None;
-                }
-            }
-            if feeds.iter().all(Option::is_none) {
-                return Err(Error::transient(
-                    Reason::PartialFailure,
-                    "every host failed",
-                ));
-            }
-            Ok(())
-        });
-        let ended = ended.map_err(|error| about(&url, error))?;
-        let origin = Origin {
-            url: &url,
-            last_modified: validators.last_modified.as_deref(),
-            end_is_certain,
-        };
-        verify(self.identity, &ended, &origin)?;
-        let published = Arc::new(Published {
-            volume_sha256: ended.volume.sha256,
-            volume_size: ended.volume.bytes,
-            digests: ended.published,
-            url,
-            pulled_at: format!("{:.0}", jiff::Timestamp::now()),
-        });
-        for feed in feeds.iter().flatten() {
-            // A host that is gone has its own error.
-            let _ = feed.send(Feed::Verified(Arc::clone(&published)));
-        }
-        Ok(())
     }
 }
 
@@ -478,15 +280,7 @@ pub fn ensure_disk_fits(disk: u64, virtual_size: u64) -> Result<()> {
     )))
 }
 
-/// Says where bytes came from that are no image; a download's own errors say it already.
-fn about(url: &str, error: Error) -> Error {
-    match error.reason() {
-        Reason::NotAnImage | Reason::ImageNotSelfContained => error.because(format!("URL {url}")),
-        _ => error,
-    }
-}
-
-fn panicked() -> Error {
+pub(super) fn panicked() -> Error {
     Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
