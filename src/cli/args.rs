@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::enter::TargetArgs;
 use super::upkeep::{ImageListArgs, ImageRmArgs, PruneArgs};
 
 /// `egressctl create`.
@@ -136,15 +137,9 @@ pub enum ManagerArg {
   egressctl get web1
   egressctl get hosts/nas1/domains/web1 -o json")]
 pub struct GetArgs {
-    /// Name or ID of the instance
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// Look on this host only
-    #[arg(long, value_name = "HOST")]
-    pub zone: Option<String>,
-    /// Whose instances
-    #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
-    pub manager: ManagerArg,
+    /// Which instance.
+    #[command(flatten)]
+    pub target: TargetArgs,
 }
 
 /// `egressctl list`.

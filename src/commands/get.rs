@@ -12,6 +12,7 @@ use crate::placement;
 
 pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<InstanceRecord>()?;
+    let args = &args.target;
     let wanted: InstanceRef = args.name.parse()?;
     if args.zone.is_some() {
         placement::zone(&context.provider, args.zone.as_deref())?;
