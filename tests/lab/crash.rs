@@ -9,35 +9,49 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::{Cli, Run};
 use crate::lab;
-use crate::support::{Lab, POOL_DIR};
+use crate::support::{HOSTS, Lab, POOL_DIR};
 
 const NAME: &str = "lt-crash";
-const HOST: &str = "nas1";
+
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Pull,
+    Create,
+    CreateBriefly,
+    Delete,
+}
+
+impl Command {
+    fn args(self, host: &'static str) -> Vec<&'static str> {
+        let create = ["create", "--image", NAME, "--name", NAME, "--zone", host];
+        match self {
+            Command::Pull => vec!["image", "pull", NAME, "--zone", host],
+            Command::Create => create.to_vec(),
+            Command::CreateBriefly => [&create[..], &["--ttl", "1ms"]].concat(),
+            Command::Delete => vec!["delete", NAME, "--zone", host],
+        }
+    }
+}
 
 /// What an operation is, and what must be there before it.
 struct Operation {
-    command: &'static [&'static str],
-    before: &'static [&'static [&'static str]],
+    command: Command,
+    before: &'static [Command],
 }
-
-const PULL: &[&str] = &["image", "pull", NAME, "--zone", HOST];
-const CREATE: &[&str] = &["create", "--zone", HOST, "--image", NAME, "--name", NAME];
-const CREATE_BRIEFLY: &[&str] = &[
-    "create", "--zone", HOST, "--image", NAME, "--name", NAME, "--ttl", "1ms",
-];
-const DELETE: &[&str] = &["delete", NAME, "--zone", HOST];
 
 /// What stands on the host: volumes, domains, and which of those run.
 #[derive(Debug, PartialEq, Eq)]
 struct State(Vec<String>);
 
-fn state(lab: &Lab) -> State {
+fn state(lab: &Lab, host: &str) -> State {
     let script = format!(
         "ls -A {POOL_DIR} | grep {NAME}; virsh -q list --all --name | grep {NAME} | sed 's/^/domain /'; \
          virsh -q list --name | grep {NAME} | sed 's/^/running /'; true"
     );
-    State(lab.on(HOST, &script).lines().map(str::to_owned).collect())
+    State(lab.on(host, &script).lines().map(str::to_owned).collect())
 }
 
 /// Restarts a daemon that answers nobody any more. libvirtd 11.3 can hang for good when a client disappears while one of
@@ -51,12 +65,14 @@ pub(crate) fn revive(lab: &Lab, host: &str) -> bool {
     true
 }
 
-fn clear(lab: &Lab) {
+/// Takes the instance away, and the image too unless it is to stay.
+fn clear(lab: &Lab, host: &str, keep_image: bool) {
+    let image = if keep_image { "" } else { "base-lt-crash-*" };
     lab.on(
-        HOST,
+        host,
         &format!(
             "virsh -q 'destroy {NAME}; undefine {NAME} --nvram' >/dev/null 2>&1
-             rm -f {POOL_DIR}/{NAME}* {POOL_DIR}/base-{NAME}-*; virsh -q pool-refresh default"
+             cd {POOL_DIR}; rm -f {NAME}* {image}; virsh -q pool-refresh default"
         ),
     );
 }
@@ -89,103 +105,147 @@ fn may_be_left(before: &State, after: &State, done: &State) -> bool {
     after == done || new.is_empty() || new.iter().all(unwritten) && new.len() == 1
 }
 
-fn converges(operation: &Operation, kind: &str) {
-    let lab = lab!();
-    let Some(binary) = faulty() else { return };
-    let cli = || {
-        lab.cli_with(|kvm| kvm["images"] = json!({ NAME: lab.tiny() }))
-            .binary(binary.clone())
-    };
-    let set_up = || {
-        clear(&lab);
-        for command in operation.before {
-            cli().run(command).exits(0);
-        }
-        state(&lab)
-    };
-    set_up();
-    cli().run(operation.command).exits(0);
-    let done = state(&lab);
-    for call in 1.. {
-        assert!(call < 200, "the operation never gets past its faults");
-        let before = set_up();
-        let fault = format!("{kind}:{call}");
-        // A daemon that hangs costs every one of them a limit.
-        let short = "dial=5 rpc=8 stream=8";
-        let faulty = cli()
-            .env("EGRESSCTL_FAULT", &fault)
-            .env("EGRESSCTL_LIMITS", short);
-        let struck = faulty.run(operation.command);
-        let hung = revive(&lab, HOST);
-        if !struck.stderr().contains("fault injected") {
-            assert!(call > 5, "{kind} struck {call} times only: {struck}");
-            // The figures of docs/reliability.md: cargo test --test lab crash -- --nocapture
-            let figures = format!(
-                "{kind} {:?}: {} faults tried, 0 lost\n",
-                operation.command,
-                call - 1
-            );
-            std::io::Write::write_all(&mut std::io::stdout(), figures.as_bytes()).unwrap();
-            break;
-        }
-        let after = state(&lab);
-        let cleans_up =
-            kind != "kill" && !hung && !struck.succeeded() && operation.command[0] != "delete";
-        assert!(
-            !cleans_up || may_be_left(&before, &after, &done),
-            "{fault} left {after:?}\n{struck}"
-        );
-        let mut again = cli().run(operation.command);
-        if !again.succeeded() && revive(&lab, HOST) {
-            again = cli().run(operation.command);
-        }
-        assert!(again.succeeded(), "after {fault}:\n{struck}\n{again}");
-        assert_eq!(state(&lab), done, "after {fault}:\n{struck}\n{again}");
-    }
-    clear(&lab);
+/// Where faults are tried: half of the calls on each host, side by side.
+struct Site<'a> {
+    lab: &'a Lab,
+    host: &'static str,
+    binary: PathBuf,
 }
 
-/// Whatever a killed operation leaves, gc takes, and with it the instance, whose time is over; the image may stay, but
-/// only whole.
-fn is_collected(operation: &Operation) {
+impl Site<'_> {
+    fn cli(&self) -> Cli {
+        let tiny = json!({ NAME: self.lab.tiny() });
+        let cli = self.lab.cli_with(|kvm| kvm["images"] = tiny);
+        cli.binary(self.binary.clone())
+    }
+
+    fn run(&self, command: Command) -> Run {
+        self.cli().run(&command.args(self.host))
+    }
+
+    fn state(&self) -> State {
+        state(self.lab, self.host)
+    }
+
+    /// Makes it as it must be before the operation.
+    fn set_up(&self, operation: &Operation) -> State {
+        clear(self.lab, self.host, !operation.before.is_empty());
+        for command in operation.before {
+            self.run(*command).exits(0);
+        }
+        self.state()
+    }
+
+    /// Strikes this half of the calls; how many that were.
+    fn converges(&self, operation: &Operation, kind: &str, first: usize) -> usize {
+        let Site { lab, host, .. } = *self;
+        self.set_up(operation);
+        self.run(operation.command).exits(0);
+        let done = self.state();
+        for call in (first..).step_by(HOSTS.len()) {
+            assert!(call < 200, "the operation never gets past its faults");
+            let before = self.set_up(operation);
+            let fault = format!("{kind}:{call}");
+            // A daemon that hangs costs every one of them a limit.
+            let short = "dial=5 rpc=8 stream=8";
+            let faulty = self.cli().env("EGRESSCTL_FAULT", &fault);
+            let faulty = faulty.env("EGRESSCTL_LIMITS", short);
+            let struck = faulty.run(&operation.command.args(host));
+            let hung = revive(lab, host);
+            if !struck.stderr().contains("fault injected") {
+                assert!(call > 5, "{kind} struck {call} times only: {struck}");
+                clear(lab, host, false);
+                return (call - first) / HOSTS.len();
+            }
+            let after = self.state();
+            let cleans_up = kind != "kill"
+                && !hung
+                && !struck.succeeded()
+                && operation.command != Command::Delete;
+            assert!(
+                !cleans_up || may_be_left(&before, &after, &done),
+                "{fault} left {after:?}\n{struck}"
+            );
+            let mut again = self.run(operation.command);
+            if !again.succeeded() && revive(lab, host) {
+                again = self.run(operation.command);
+            }
+            assert!(again.succeeded(), "after {fault}:\n{struck}\n{again}");
+            assert_eq!(self.state(), done, "after {fault}:\n{struck}\n{again}");
+        }
+        unreachable!("the calls have an end")
+    }
+
+    /// Whatever a killed operation leaves, gc takes, and with it the instance, whose time is over; the image may stay,
+    /// but only whole.
+    fn is_collected(&self, operation: &Operation, first: usize) -> usize {
+        let Site { lab, host, .. } = *self;
+        clear(lab, host, false);
+        let nothing = self.state();
+        self.run(Command::Pull).exits(0);
+        let image = self.state();
+        let old = format!(
+            "cd {POOL_DIR} && touch -c -d '2 hours ago' *{NAME}* && virsh -q pool-refresh default"
+        );
+        for call in (first..).step_by(HOSTS.len()) {
+            assert!(call < 200, "the operation never gets past its faults");
+            self.set_up(operation);
+            let fault = format!("kill:{call}");
+            let faulty = self.cli().env("EGRESSCTL_FAULT", &fault);
+            let struck = faulty.run(&operation.command.args(host));
+            revive(lab, host);
+            if struck.succeeded() {
+                assert!(call > 5, "it was killed {call} times only: {struck}");
+                clear(lab, host, false);
+                return (call - first) / HOSTS.len();
+            }
+            let _ = struck.was_killed();
+            lab.on(host, &format!("{old} 2>/dev/null || true"));
+            let gc = ["gc", "--zone", host, "--min-age", "0s"];
+            let run = self.cli().run(&gc).exits(0);
+            let left = self.state();
+            let may_stay = left == image || operation.before.is_empty() && left == nothing;
+            assert!(may_stay, "{fault} left {left:?}\n{run}");
+        }
+        unreachable!("the calls have an end")
+    }
+}
+
+/// Tries faults on all hosts at once; says how many they were, for docs/reliability.md:
+/// cargo test --test lab crash -- --nocapture
+fn everywhere(what: &str, work: impl Fn(&Site<'_>, usize) -> usize + Sync) {
     let lab = lab!();
     let Some(binary) = faulty() else { return };
-    let cli = || {
-        lab.cli_with(|kvm| kvm["images"] = json!({ NAME: lab.tiny() }))
-            .binary(binary.clone())
-    };
-    clear(&lab);
-    let nothing = state(&lab);
-    cli().run(PULL).exits(0);
-    let image = state(&lab);
-    let old = format!(
-        "cd {POOL_DIR} && touch -c -d '2 hours ago' *{NAME}* && virsh -q pool-refresh default"
+    let tried: usize = std::thread::scope(|scope| {
+        let sites: Vec<_> = HOSTS
+            .iter()
+            .enumerate()
+            .map(|(index, host)| {
+                let (lab, binary, work) = (&lab, binary.clone(), &work);
+                scope.spawn(move || work(&Site { lab, host, binary }, index + 1))
+            })
+            .collect();
+        let ended = sites.into_iter().map(|site| match site.join() {
+            Ok(tried) => tried,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.sum()
+    });
+    let figures = format!("{what}: {tried} faults tried, 0 lost\n");
+    std::io::Write::write_all(&mut std::io::stdout(), figures.as_bytes()).unwrap();
+}
+
+fn converges(operation: &Operation, kind: &str) {
+    everywhere(&format!("{kind} {:?}", operation.command), |site, first| {
+        site.converges(operation, kind, first)
+    });
+}
+
+fn is_collected(operation: &Operation) {
+    everywhere(
+        &format!("gc after {:?}", operation.command),
+        |site, first| site.is_collected(operation, first),
     );
-    for call in 1.. {
-        assert!(call < 200, "the operation never gets past its faults");
-        if operation.before.is_empty() {
-            clear(&lab);
-        }
-        for command in operation.before {
-            cli().run(command).exits(0);
-        }
-        let fault = format!("kill:{call}");
-        let struck = cli().env("EGRESSCTL_FAULT", &fault).run(operation.command);
-        revive(&lab, HOST);
-        if struck.succeeded() {
-            assert!(call > 5, "it was killed {call} times only: {struck}");
-            break;
-        }
-        let _ = struck.was_killed();
-        lab.on(HOST, &format!("{old} 2>/dev/null || true"));
-        let run = cli()
-            .run(&["gc", "--zone", HOST, "--min-age", "0s"])
-            .exits(0);
-        let left = state(&lab);
-        let may_stay = left == image || operation.before.is_empty() && left == nothing;
-        assert!(may_stay, "{fault} left {left:?}\n{run}");
-    }
-    clear(&lab);
 }
 
 #[test]
@@ -196,16 +256,16 @@ fn what_a_killed_pull_leaves_is_collected() {
 #[test]
 fn what_a_killed_create_leaves_is_collected() {
     is_collected(&Operation {
-        command: CREATE_BRIEFLY,
-        before: &[PULL],
+        command: Command::CreateBriefly,
+        before: &[Command::Pull],
     });
 }
 
 #[test]
 fn what_a_killed_delete_leaves_is_collected() {
     is_collected(&Operation {
-        command: DELETE,
-        before: &[PULL, CREATE_BRIEFLY],
+        command: Command::Delete,
+        before: &[Command::Pull, Command::CreateBriefly],
     });
 }
 
@@ -216,16 +276,16 @@ macro_rules! operations {
 }
 
 const PULLS: Operation = Operation {
-    command: PULL,
+    command: Command::Pull,
     before: &[],
 };
 const CREATES: Operation = Operation {
-    command: CREATE,
-    before: &[PULL],
+    command: Command::Create,
+    before: &[Command::Pull],
 };
 const DELETES: Operation = Operation {
-    command: DELETE,
-    before: &[CREATE],
+    command: Command::Delete,
+    before: &[Command::Create],
 };
 
 operations! {
@@ -253,5 +313,5 @@ fn a_daemon_too_old_for_a_flag_is_asked_without_it() {
     let cli = cli.env("EGRESSCTL_FAULT", "flag:virDomainUndefineFlags:1");
     let run = cli.run(&["delete", "lt-flag", "--zone", "nas1"]).exits(0);
     run.says("fault injected").prints("volume lt-flag-seed.iso");
-    assert!(!lab.has_domain(HOST, "lt-flag") && lab.volumes(HOST, "lt-flag").is_empty());
+    assert!(!lab.has_domain("nas1", "lt-flag") && lab.volumes("nas1", "lt-flag").is_empty());
 }
