@@ -6,12 +6,13 @@ use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::instance::{Addresses, Instance, routable};
 use crate::libvirt::{AddressSource, Hypervisor, InterfaceInfo};
+use crate::parallel;
 
-/// In the order of trust: the guest knows best, ARP may be stale.
-const SOURCES: [AddressSource; 3] = [
-    AddressSource::Agent,
-    AddressSource::Lease,
-    AddressSource::Arp,
+/// In the order of trust: the guest knows best, ARP may be stale. An agent mostly answers, and then nobody else is asked;
+/// the other two are asked together.
+const SOURCES: [&[AddressSource]; 2] = [
+    &[AddressSource::Agent],
+    &[AddressSource::Lease, AddressSource::Arp],
 ];
 
 /// What one source said, for a message about an address that never came.
@@ -50,23 +51,28 @@ impl<'a> Asker<'a> {
         if !instance.may_have_addresses() {
             return (Addresses::default(), asked);
         }
-        for source in SOURCES {
-            let answer = match self.ask(instance, source) {
-                Ok(interfaces) => {
-                    let all = routable(&macs, &interfaces);
-                    if !all.is_empty() {
-                        let source = Some(source);
-                        return (Addresses { all, source }, asked);
+        for sources in SOURCES {
+            let answers = parallel::map(sources.to_vec(), sources.len(), |source| {
+                (source, self.ask(instance, source))
+            });
+            for (source, answer) in answers {
+                let answer = match answer {
+                    Ok(interfaces) => {
+                        let all = routable(&macs, &interfaces);
+                        if !all.is_empty() {
+                            let source = Some(source);
+                            return (Addresses { all, source }, asked);
+                        }
+                        "no address".to_owned()
                     }
-                    "no address".to_owned()
-                }
-                Err(error) => error
-                    .causes()
-                    .first()
-                    .map_or(error.message(), String::as_str)
-                    .to_owned(),
-            };
-            asked.push(Asked { source, answer });
+                    Err(error) => error
+                        .causes()
+                        .first()
+                        .map_or(error.message(), String::as_str)
+                        .to_owned(),
+                };
+                asked.push(Asked { source, answer });
+            }
         }
         (Addresses::default(), asked)
     }

@@ -9,8 +9,9 @@ use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::inventory;
 use crate::leftover::overlay_fault;
-use crate::libvirt::{Hypervisor, NvramPolicy};
+use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
+use crate::parallel;
 use crate::seed::SeedMark;
 use crate::xml::domain_info::{DiskSource, DomainInfo};
 use crate::xml::metadata::Manager;
@@ -50,13 +51,17 @@ pub fn delete(
     managers: Managers,
     act: Act,
 ) -> Result<Deleted> {
-    match hypervisor.find_domain(name.as_str())? {
+    let (pool, found) = parallel::both(
+        || hypervisor.find_pool(host.pool()),
+        || hypervisor.find_domain(name.as_str()),
+    );
+    match found? {
         Some(found) => {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            delete_instance(host, hypervisor, &instance, name, act)
+            delete_found(host, hypervisor, &instance, name, pool?.as_ref(), act)
         }
-        None => delete_leftovers(host, hypervisor, name, act),
+        None => delete_leftovers(host, hypervisor, name, pool?.as_ref(), act),
     }
 }
 
@@ -69,8 +74,20 @@ pub fn delete_instance(
     name: &InstanceName,
     act: Act,
 ) -> Result<Deleted> {
+    let pool = hypervisor.find_pool(host.pool())?;
+    delete_found(host, hypervisor, instance, name, pool.as_ref(), act)
+}
+
+fn delete_found(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    name: &InstanceName,
+    pool: Option<&PoolInfo>,
+    act: Act,
+) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    let volumes = if pool_is_there(host, hypervisor, name)? {
+    let volumes = if pool_is_there(host, pool, name)? {
         own_volumes(host, hypervisor, instance, name)?
     } else {
         let gone = "is gone: only the domain is left to delete";
@@ -123,11 +140,11 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
 /// them: that is an error.
 fn pool_is_there(
     host: &HostSession,
-    hypervisor: &dyn Hypervisor,
+    found: Option<&PoolInfo>,
     name: &InstanceName,
 ) -> Result<bool> {
     let pool = host.pool();
-    match hypervisor.find_pool(pool)? {
+    match found {
         None => return Ok(false),
         Some(found) if found.active => return Ok(true),
         Some(_) => {}
@@ -157,14 +174,18 @@ fn own_volumes(
     instance: &Instance,
     name: &InstanceName,
 ) -> Result<Vec<String>> {
+    let find = |volume: &str| inventory::find_volume_path(hypervisor, host.pool(), volume);
+    let volumes = [name.overlay_volume(), name.seed_volume()];
+    let (overlay, seed) = parallel::both(|| find(&volumes[0]), || find(&volumes[1]));
+    let (overlay, seed) = (overlay?, seed?);
+    ensure_disk_is_overlay(host, overlay.as_deref(), instance)?;
     let mut own = Vec::new();
-    for volume in [name.overlay_volume(), name.seed_volume()] {
+    for (volume, path) in volumes.into_iter().zip([overlay, seed]) {
         let recorded = instance.metadata().is_some_and(|m| {
             m.volumes
                 .iter()
                 .any(|v| v.name == volume && v.pool == host.pool())
         });
-        let path = inventory::find_volume_path(hypervisor, host.pool(), &volume)?;
         let is_disk = path
             .as_ref()
             .is_some_and(|path| instance.info.paths().any(|p| p == path));
@@ -172,16 +193,14 @@ fn own_volumes(
             own.push(volume);
         }
     }
-    ensure_disk_is_overlay(host, hypervisor, instance, name)?;
     Ok(own)
 }
 
 /// An external snapshot puts another file in the overlay's place: deleting would lose or leak it.
 fn ensure_disk_is_overlay(
     host: &HostSession,
-    hypervisor: &dyn Hypervisor,
+    overlay: Option<&str>,
     instance: &Instance,
-    name: &InstanceName,
 ) -> Result<()> {
     if instance.manager() != Some(Manager::Egressctl) {
         return Ok(());
@@ -197,10 +216,8 @@ fn ensure_disk_is_overlay(
     }) else {
         return Ok(());
     };
-    let overlay = name.overlay_volume();
-    let overlay = match inventory::find_volume_path(hypervisor, host.pool(), &overlay)? {
-        Some(path) if path != source => path,
-        _ => return Ok(()),
+    let Some(overlay) = overlay.filter(|path| *path != source) else {
+        return Ok(());
     };
     Err(Error::permanent(
         Reason::InDoubt,
@@ -305,10 +322,11 @@ fn delete_leftovers(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
+    pool: Option<&PoolInfo>,
     act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    match hypervisor.find_pool(host.pool())? {
+    match pool {
         Some(pool) if pool.active => {}
         // "Already absent" might be wrong, and nobody would look again.
         Some(_) => {
@@ -320,7 +338,9 @@ fn delete_leftovers(
         None => return Ok(deleted),
     }
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
-    let (overlay, seed) = (find(name.overlay_volume())?, find(name.seed_volume())?);
+    let (overlay, seed) =
+        parallel::both(|| find(name.overlay_volume()), || find(name.seed_volume()));
+    let (overlay, seed) = (overlay?, seed?);
     let fault = match (&seed, &overlay) {
         (Some(seed), Some(overlay)) => overlay_fault(seed, overlay),
         _ => None,

@@ -51,9 +51,43 @@ pub fn map<T: Send, R: Send>(
         .collect()
 }
 
+/// Does two things at the same time: two questions to a host cost one round trip then.
+///
+/// Where the system gives no more threads, one after the other.
+pub fn both<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+    let slot = Mutex::new(Some(first));
+    let run = || {
+        let work = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        work.map(|work| work())
+    };
+    std::thread::scope(|scope| {
+        let spawned = std::thread::Builder::new().spawn_scoped(scope, run);
+        let second = second();
+        let first = match spawned {
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => run(),
+        };
+        (first.expect("it is run exactly once"), second)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_are_under_way_together() {
+        let (left, right) = std::sync::mpsc::sync_channel(0);
+        // Neither could end alone.
+        let (sent, received) = both(
+            || left.send(1).is_ok(),
+            || right.recv_timeout(std::time::Duration::from_secs(5)),
+        );
+        assert!(sent);
+        assert_eq!(received, Ok(1));
+    }
 
     #[test]
     fn results_keep_the_items_order() {

@@ -13,6 +13,7 @@ use crate::inventory;
 use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
+use crate::parallel;
 use crate::undo::{Made, Undo};
 use crate::xml::volume::{VolumeInfo, VolumeSpec};
 
@@ -59,11 +60,16 @@ pub(super) fn make_seed(
         }
     }
     undo.made(Made::Seed(spec.name.clone()));
-    let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0, 0)?;
-    upload.send(&image)?;
-    upload.finish()?;
-    let path = hypervisor.volume_path(host.pool(), &volume)?;
-    Ok(Seeded::Made(path))
+    let (path, filled) = parallel::both(
+        || hypervisor.volume_path(host.pool(), &volume),
+        || {
+            let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0, 0)?;
+            upload.send(&image)?;
+            upload.finish()
+        },
+    );
+    filled?;
+    Ok(Seeded::Made(path?))
 }
 
 /// Another create's seed has the name: waits for its domain, or clears away what a dead one left.
@@ -160,7 +166,8 @@ fn not_ours(host: &HostSession, volume: &str) -> Error {
     .hint("choose another --name")
 }
 
-/// Makes the overlay on top of the base image.
+/// Makes the overlay on top of the base image. Not before the seed is filled: its mark is what shows whose an overlay
+/// without a domain is.
 pub(super) fn make_overlay(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -192,12 +199,17 @@ pub(super) fn make_overlay(
         return Err(not_ours(host, &volume));
     }
     undo.made(Made::Volume(volume.clone()));
-    hypervisor.volume_path(host.pool(), &volume)
+    let (path, published) = parallel::both(
+        || hypervisor.volume_path(host.pool(), &volume),
+        || ensure_published(host, hypervisor, base),
+    );
+    published?;
+    path
 }
 
 /// Looks for the base's marker once more, now that the overlay shows that the base is used: whoever removes a base
 /// deletes its marker first and looks for overlays after that, so one of the two sees the other.
-pub(super) fn ensure_published(
+fn ensure_published(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     base: &BaseImage,

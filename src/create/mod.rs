@@ -20,7 +20,7 @@ use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
-use crate::libvirt::{DomainRef, DomainState, Hypervisor};
+use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor};
 use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
@@ -70,7 +70,8 @@ pub fn ensure(
         &mut undo,
     );
     match made {
-        Ok(Outcome::Made(domain)) => reread(host, &domain).map_err(|error| {
+        Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found),
+        Ok(Outcome::Unread(domain)) => reread(host, &domain).map_err(|error| {
             error.hint(format!(
                 "the instance was made and runs: egressctl get {}",
                 domain.name
@@ -189,15 +190,16 @@ fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> 
                 }
                 _ => start(hypervisor, domain)?,
             }
-            ensure_running(hypervisor, domain)?;
-            let state = hypervisor.domain_state(domain)?;
+            let state = ensure_running(domain, hypervisor.domain_state(domain)?)?;
             Ok(Instance { state, ..instance })
         }
     }
 }
 
 enum Outcome {
-    Made(DomainRef),
+    Made(DomainInfo),
+    /// It was made and runs, but its definition couldn't be read.
+    Unread(DomainRef),
     Appeared(Box<Instance>),
 }
 
@@ -216,7 +218,6 @@ fn make(
         Seeded::DomainAppeared(instance) => return Ok(Outcome::Appeared(instance)),
     };
     let overlay = files::make_overlay(host, hypervisor, spec, base, disk, undo)?;
-    files::ensure_published(host, hypervisor, base)?;
     let xml = spec
         .domain(
             &identity,
@@ -237,8 +238,12 @@ fn make(
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
     start(hypervisor, &domain).map_err(|error| lost_disk(host, hypervisor, spec, error))?;
-    ensure_running(hypervisor, &domain)?;
-    Ok(Outcome::Made(domain))
+    if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
+        ensure_running(&domain, found.state)?;
+        return Ok(Outcome::Made(found));
+    }
+    ensure_running(&domain, hypervisor.domain_state(&domain)?)?;
+    Ok(Outcome::Unread(domain))
 }
 
 /// How long a delete takes from the end of the domain's process to the end of the domain.
@@ -289,10 +294,9 @@ fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
 }
 
 /// A KVM guest on a host whose KVM doesn't work "starts" and is paused at once.
-fn ensure_running(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
-    let state = hypervisor.domain_state(domain)?;
+fn ensure_running(domain: &DomainRef, state: DomainState) -> Result<DomainState> {
     match state {
-        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(()),
+        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(state),
         _ => Err(Error::permanent(
             Reason::NotRunning,
             format!("domain {} was started, but is {state}", domain.name),

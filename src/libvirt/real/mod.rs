@@ -65,6 +65,8 @@ pub struct Connection {
     domains: Mutex<HashMap<String, Domain>>,
     volumes: Mutex<HashMap<(String, String), StorageVol>>,
     pools: Mutex<HashMap<String, StoragePool>>,
+    /// Held while a pool is looked up, so that of several threads that need it one asks.
+    pool_lookup: Mutex<()>,
     connect: Option<Connect>,
     _cancel_guard: CancelGuard,
     cancel: Cancel,
@@ -126,6 +128,7 @@ impl Connection {
             domains: Mutex::default(),
             volumes: Mutex::default(),
             pools: Mutex::default(),
+            pool_lookup: Mutex::default(),
             connect: None,
             _cancel_guard: guard,
             cancel: cancel.clone(),
@@ -352,7 +355,7 @@ fn numbers(error: &virt::error::Error) -> LibvirtError {
 }
 
 /// What a call is about, for the log and for errors: ` key=value`.
-struct About<'a>(&'static str, &'a dyn Display);
+struct About<'a>(&'static str, &'a (dyn Display + Sync));
 
 impl Display for About<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

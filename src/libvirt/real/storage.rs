@@ -11,6 +11,7 @@ use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, ST
 use super::super::{PoolInfo, StorageCalls, VolumeUpload};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
 use crate::error::{Error, Reason, Result};
+use crate::parallel;
 
 /// How often a pool that is busy with another job is asked again, and how long to wait before.
 const BUSY_RETRIES: u32 = 6;
@@ -22,8 +23,13 @@ const IN_USE_WAIT: Duration = Duration::from_millis(20);
 
 impl Connection {
     fn pool(&self, name: &str) -> Result<Option<StoragePool>> {
-        if let Some(pool) = lock(&self.pools).get(name) {
-            return Ok(Some(pool.clone()));
+        let known = || lock(&self.pools).get(name).cloned();
+        if let Some(pool) = known() {
+            return Ok(Some(pool));
+        }
+        let _asking = lock(&self.pool_lookup);
+        if let Some(pool) = known() {
+            return Ok(Some(pool));
         }
         let about = About("pool", &name);
         let found = self.find(
@@ -117,8 +123,11 @@ impl StorageCalls for Connection {
             return Ok(None);
         };
         let about = About("pool", &name);
-        let info = self.rpc("virStoragePoolGetInfo", &about, || pool.info())?;
-        let xml = self.rpc("virStoragePoolGetXMLDesc", &about, || pool.xml_desc(0))?;
+        let (info, xml) = parallel::both(
+            || self.rpc("virStoragePoolGetInfo", &about, || pool.info()),
+            || self.rpc("virStoragePoolGetXMLDesc", &about, || pool.xml_desc(0)),
+        );
+        let (info, xml) = (info?, xml?);
         Ok(Some(PoolInfo {
             name: name.to_owned(),
             active: info.state == sys::VIR_STORAGE_POOL_RUNNING,

@@ -1,0 +1,118 @@
+//! How many calls to libvirt a command makes, held to what docs/performance.md says: one more is a round trip more on
+//! every far host.
+
+use std::collections::BTreeMap;
+
+use crate::cli::Checked;
+use crate::instances::create;
+use crate::lab;
+
+/// The calls that a command logged, by name.
+fn calls(run: &Checked) -> BTreeMap<String, usize> {
+    let mut calls = BTreeMap::new();
+    for line in run.stderr.lines() {
+        let name = line.split_once(" rpc=").map(|(_, rest)| rest);
+        if let Some(name) = name.and_then(|rest| rest.split_whitespace().next()) {
+            *calls.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    calls
+}
+
+/// Fails unless the command made exactly these calls.
+#[track_caller]
+fn makes(run: &Checked, expected: &[(&str, usize)]) {
+    let expected: BTreeMap<String, usize> = expected
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), *count))
+        .collect();
+    assert_eq!(calls(run), expected, "{run}");
+}
+
+/// A warm create: the image is there, the name is free, the host has no KVM and no interface driver.
+const CREATE: &[(&str, usize)] = &[
+    ("virConnectOpen", 1),
+    // Preflight, all together.
+    ("virDomainLookupByName", 1),
+    ("virStoragePoolLookupByName", 1),
+    ("virStoragePoolGetInfo", 1),
+    ("virStoragePoolGetXMLDesc", 1),
+    ("virConnectGetCapabilities", 1),
+    ("virConnectGetDomainCapabilities", 1),
+    ("virInterfaceLookupByName", 1),
+    ("virStorageVolDownload", 1),
+    // The base and its marker.
+    ("virStorageVolLookupByName", 2),
+    // The base's, and the marker's once more when the overlay is there.
+    ("virStorageVolGetXMLDesc", 2),
+    // Seed and overlay.
+    ("virStorageVolCreateXML", 2),
+    ("virStorageVolUpload", 1),
+    ("virStreamFinish", 1),
+    ("virStorageVolGetPath", 2),
+    // The domain, and what has become of it.
+    ("virDomainDefineXMLFlags", 1),
+    ("virDomainCreate", 1),
+    ("virDomainGetState", 1),
+    ("virDomainGetXMLDesc", 1),
+    ("virDomainInterfaceAddresses", 3),
+];
+
+/// One running instance whose agent doesn't answer.
+const GET: &[(&str, usize)] = &[
+    ("virConnectOpen", 1),
+    ("virDomainLookupByName", 1),
+    ("virDomainGetState", 1),
+    ("virDomainGetXMLDesc", 1),
+    ("virDomainInterfaceAddresses", 3),
+];
+
+const DELETE: &[(&str, usize)] = &[
+    ("virConnectOpen", 1),
+    ("virDomainLookupByName", 1),
+    ("virDomainGetState", 1),
+    ("virDomainGetXMLDesc", 1),
+    ("virStoragePoolLookupByName", 1),
+    ("virStoragePoolGetInfo", 1),
+    ("virStoragePoolGetXMLDesc", 1),
+    ("virStorageVolLookupByName", 2),
+    ("virStorageVolGetXMLDesc", 2),
+    ("virDomainDestroy", 1),
+    ("virDomainUndefineFlags", 1),
+    ("virStorageVolDelete", 2),
+];
+
+#[test]
+fn commands_make_no_call_too_many() {
+    let lab = lab!();
+    let name = "lt-calls";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let run = lab.run(&create(name, &["-v"])).exits(0);
+    makes(&run, CREATE);
+
+    // By name alone every host is asked, and only one knows more.
+    let run = lab.run(&["get", name, "--zone", "nas1", "-v"]).exits(0);
+    makes(&run, GET);
+    let run = lab.run(&["get", name, "-v"]).exits(0);
+    assert_eq!(calls(&run)["virDomainLookupByName"], 2, "{run}");
+    assert_eq!(calls(&run)["virDomainGetXMLDesc"], 1, "{run}");
+    assert!(
+        !calls(&run).contains_key("virConnectListAllDomains"),
+        "{run}"
+    );
+
+    // Two calls for all, one for each domain; addresses only of running ones of ours.
+    let domains = lab.virsh("nas1", &["list", "--all", "--name"]);
+    let domains = domains.lines().filter(|line| !line.is_empty()).count();
+    let run = lab.run(&["list", "--zone", "nas1", "-v"]).exits(0);
+    let made = calls(&run);
+    assert_eq!(made["virConnectListAllDomains"], 1, "{run}");
+    assert_eq!(made["virConnectGetAllDomainStats"], 1, "{run}");
+    assert_eq!(made["virDomainGetXMLDesc"], domains, "{run}");
+    assert!(!made.contains_key("virDomainGetState"), "{run}");
+
+    let run = lab.run(&["delete", name, "--zone", "nas1", "-v"]).exits(0);
+    makes(&run, DELETE);
+}
