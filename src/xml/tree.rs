@@ -188,6 +188,16 @@ impl Element {
 
 /// Reads a document's root element; `what` names the document in errors.
 pub(crate) fn parse(what: &str, xml: &str) -> Result<Element> {
+    parse_without(what, xml, |_, _| false)
+}
+
+/// Like [`parse`], but leaves out elements, with all that is in them, for which `needless` says so by the elements around
+/// them, the root first, and their name without prefix. What is left out must be well-formed all the same.
+pub(crate) fn parse_without(
+    what: &str,
+    xml: &str,
+    needless: impl Fn(&[Element], &[u8]) -> bool,
+) -> Result<Element> {
     let mut reader = NsReader::from_str(xml);
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;
@@ -196,6 +206,13 @@ pub(crate) fn parse(what: &str, xml: &str) -> Result<Element> {
             .read_resolved_event()
             .map_err(|e| unreadable(what, &e.to_string()))?;
         let closed = match event {
+            Event::Start(start) if needless(&open, start.local_name().as_ref()) => {
+                reader
+                    .read_to_end(start.name())
+                    .map_err(|e| unreadable(what, &e.to_string()))?;
+                continue;
+            }
+            Event::Empty(start) if needless(&open, start.local_name().as_ref()) => continue,
             Event::Start(start) => {
                 if open.len() >= MAX_DEPTH {
                     return Err(unreadable(what, "it is nested too deeply"));

@@ -222,3 +222,16 @@ fn units_are_libvirts() {
     );
     assert_eq!(bytes(&Element::new("memory").text("-7"), "KiB"), None);
 }
+
+#[test]
+fn what_is_left_out_must_be_well_formed_too() {
+    let domain = |devices: &str| {
+        let xml = format!("<domain><name>a</name><devices>{devices}</devices></domain>");
+        DomainInfo::parse(&xml)
+    };
+    let disk = "<disk><source file='/a'/></disk>";
+    let read = domain(&format!("<controller><a/></controller><hub/>{disk}")).unwrap();
+    assert_eq!(read.paths().collect::<Vec<_>>(), ["/a"]);
+    assert!(domain(&format!("<controller><a></controller>{disk}")).is_err());
+    assert!(domain(&format!("<controller>{disk}")).is_err());
+}
