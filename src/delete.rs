@@ -143,16 +143,14 @@ fn pool_is_there(
     found: Option<&PoolInfo>,
     name: &InstanceName,
 ) -> Result<bool> {
-    let pool = host.pool();
     match found {
-        None => return Ok(false),
-        Some(found) if found.active => return Ok(true),
-        Some(_) => {}
+        None => Ok(false),
+        Some(found) if found.active => Ok(true),
+        Some(_) => Err(not_active(
+            host,
+            &format!("the volumes of {name} can't be deleted: nothing was touched"),
+        )),
     }
-    Err(not_active(
-        host,
-        &format!("the volumes of {name} can't be deleted: nothing was touched"),
-    ))
 }
 
 fn not_active(host: &HostSession, so: &str) -> Error {

@@ -54,6 +54,10 @@ pub fn map<T: Send, R: Send>(
 /// Does two things at the same time: two questions to a host cost one round trip then.
 ///
 /// Where the system gives no more threads, one after the other.
+///
+/// # Panics
+///
+/// With the panic of either.
 pub fn both<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
     let slot = Mutex::new(Some(first));
     let run = || {
