@@ -1,4 +1,4 @@
-//! docs/third-party.md and packaging/copyright name the crates that are in the binary, with their licences.
+//! docs/third-party.md and docs/packaging/copyright name the crates that are in the binary, with their licences.
 //!
 //! `BLESS=1 cargo test --test licences` rewrites both. Sources: `cargo tree` for what is linked (it knows which features and
 //! kinds of dependency count), `cargo metadata` and the crates' own licence files for the rest.
@@ -53,7 +53,7 @@ fn cargo(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is taken of a licence expression, as Debian's format names it. The licences allowed here are those in deny.toml.
+/// What is taken of a licence expression, as Debian's format names it. The licences allowed here are those in .cargo/deny.toml.
 fn taken(expression: &str) -> Option<&'static str> {
     Some(match expression {
         "Apache-2.0"
@@ -179,7 +179,7 @@ fn describe(package: &serde_json::Value) -> Crate {
 }
 
 fn list(crates: &[Crate]) -> String {
-    let mut text = include_str!("../packaging/third-party.head").to_owned();
+    let mut text = include_str!("../docs/packaging/third-party.head").to_owned();
     for found in crates {
         let (name, version, licence) = (&found.name, &found.version, &found.licence);
         writeln!(text, "| {name} | {version} | {licence} |").unwrap();
@@ -198,7 +198,7 @@ fn paragraph(text: &mut String, files: &str, holders: &[&str], licence: &str) {
 
 /// The licence's own paragraph: its text, with what the format wants in front of each line.
 fn licence_text(text: &mut String, name: &str) {
-    let file = root().join(format!("packaging/licences/{name}.txt"));
+    let file = root().join(format!("docs/packaging/licences/{name}.txt"));
     let terms =
         std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     write!(text, "\nLicense: {name}\n").unwrap();
@@ -209,7 +209,7 @@ fn licence_text(text: &mut String, name: &str) {
 }
 
 fn copyright(crates: &[Crate]) -> String {
-    let mut text = include_str!("../packaging/copyright.head").to_owned();
+    let mut text = include_str!("../docs/packaging/copyright.head").to_owned();
     let mut licences: BTreeSet<&str> = BTreeSet::from(["Apache-2.0"]);
     for found in crates {
         let (name, version) = (&found.name, &found.version);
@@ -260,7 +260,7 @@ fn third_party_licences_are_up_to_date() {
     }
     compare("docs/third-party.md", &list(&crates));
     let copyright = copyright(&crates);
-    for entry in std::fs::read_dir(root().join("packaging/licences")).unwrap() {
+    for entry in std::fs::read_dir(root().join("docs/packaging/licences")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(
@@ -268,13 +268,13 @@ fn third_party_licences_are_up_to_date() {
             "nothing is under {name}"
         );
     }
-    compare("packaging/copyright", &copyright);
+    compare("docs/packaging/copyright", &copyright);
 }
 
 /// The newest entry of the package's changelog is this version.
 #[test]
 fn the_package_s_changelog_is_of_this_version() {
-    let changelog = std::fs::read_to_string(root().join("packaging/changelog")).unwrap();
+    let changelog = std::fs::read_to_string(root().join("docs/packaging/changelog")).unwrap();
     let wanted = format!("egressctl ({}-", env!("CARGO_PKG_VERSION"));
     assert!(changelog.starts_with(&wanted), "not {wanted}");
 }
