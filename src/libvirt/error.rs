@@ -111,6 +111,12 @@ impl LibvirtError {
             ) && self.message.contains("asynchronous jobs running"))
     }
 
+    /// Whether a volume refuses for now: it is still being made, or another stream on it is just being finished.
+    pub(super) fn is_volume_busy(&self) -> bool {
+        let words = ["is still being allocated", "is still in use"];
+        self.code == OPERATION_INVALID && words.iter().any(|words| self.message.contains(words))
+    }
+
     /// The code's name in libvirt's header, for the log.
     pub(super) fn name(&self) -> &'static str {
         match self.code {
@@ -167,6 +173,27 @@ mod tests {
             int1,
             message: String::new(),
         }
+    }
+
+    #[test]
+    fn what_is_busy_is_told_from_what_is_wrong() {
+        let volume_busy = |code, message: &str| {
+            let message = format!("Requested operation is not valid: {message}");
+            let raw = LibvirtError {
+                message,
+                ..error(code, 18, 0)
+            };
+            (raw.is_volume_busy(), raw.is_pool_busy())
+        };
+        let allocated = "volume 'x' is still being allocated.";
+        assert_eq!(volume_busy(OPERATION_INVALID, allocated), (true, false));
+        assert_eq!(volume_busy(INTERNAL_ERROR, allocated), (false, false));
+        let used = "volume 'x' is still in use.";
+        assert_eq!(volume_busy(OPERATION_INVALID, used), (true, false));
+        let stopped = "storage pool 'default' is not active";
+        assert_eq!(volume_busy(OPERATION_INVALID, stopped), (false, false));
+        let pool = "pool 'default' has asynchronous jobs running.";
+        assert_eq!(volume_busy(OPERATION_INVALID, pool), (false, true));
     }
 
     #[test]

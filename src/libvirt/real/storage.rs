@@ -7,19 +7,19 @@ use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 use virt::sys;
 
-use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
+use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
 use crate::error::{Error, Reason, Result};
 use crate::parallel;
 
-/// How often a pool that is busy with another job is asked again, and how long to wait before.
-const BUSY_RETRIES: u32 = 6;
-const BUSY_WAIT: Duration = Duration::from_millis(250);
+/// How often a pool that is busy with another job is asked again, and how long to wait before; longer each time.
+const POOL_RETRIES: u32 = 6;
+const POOL_WAIT: Duration = Duration::from_millis(250);
 
-/// The same for a volume that is "still in use": another lane's stream on it is just being finished.
-const IN_USE_RETRIES: u32 = 12;
-const IN_USE_WAIT: Duration = Duration::from_millis(20);
+/// The same for a volume, whose other user is done sooner: 4 s in all.
+const VOLUME_RETRIES: u32 = 20;
+const VOLUME_WAIT: Duration = Duration::from_millis(20);
 
 impl Connection {
     fn pool(&self, name: &str) -> Result<Option<StoragePool>> {
@@ -84,24 +84,27 @@ impl Connection {
         lock(&self.volumes).remove(&(pool.to_owned(), name.to_owned()));
     }
 
-    /// Repeats a call that the pool refuses only for now.
+    /// Repeats a call that the pool or the volume refuses only for now.
     fn retry_busy<T>(
         &self,
         mut call: impl FnMut() -> std::result::Result<T, Failure>,
     ) -> std::result::Result<T, Failure> {
-        for attempt in 1..=BUSY_RETRIES {
-            match call() {
-                Err(failure)
-                    if failure.timed_out.is_none()
-                        && failure.raw.is_pool_busy()
-                        && !self.cancel.is_set() =>
-                {
-                    std::thread::sleep(BUSY_WAIT * attempt);
-                }
+        let (mut pool, mut volume) = (0, 0);
+        loop {
+            let failure = match call() {
+                Err(failure) if failure.timed_out.is_none() && !self.cancel.is_set() => failure,
                 done => return done,
+            };
+            if failure.raw.is_pool_busy() && pool < POOL_RETRIES {
+                pool += 1;
+                std::thread::sleep(POOL_WAIT * pool);
+            } else if failure.raw.is_volume_busy() && volume < VOLUME_RETRIES {
+                volume += 1;
+                std::thread::sleep(VOLUME_WAIT * volume);
+            } else {
+                return Err(failure);
             }
         }
-        call()
     }
 }
 
@@ -219,19 +222,9 @@ impl StorageCalls for Connection {
             volume.upload(&stream, offset, length, 0)?;
             Ok(stream)
         };
-        let mut attempts = 0;
-        let stream = loop {
-            attempts += 1;
-            let opened = self
-                .retry_busy(|| self.attempt("virStorageVolUpload", &about, self.limits.rpc, open));
-            match opened {
-                Ok(stream) => break stream,
-                Err(failure) if attempts < IN_USE_RETRIES && failure.is(OPERATION_INVALID) => {
-                    std::thread::sleep(IN_USE_WAIT * attempts);
-                }
-                Err(failure) => return Err(self.error(&failure)),
-            }
-        };
+        let stream = self
+            .retry_busy(|| self.attempt("virStorageVolUpload", &about, self.limits.rpc, open))
+            .map_err(|failure| self.error(&failure))?;
         Ok(Box::new(Upload {
             connection: self,
             stream: Some(stream),
@@ -247,7 +240,7 @@ impl StorageCalls for Connection {
         let _under_way = self.downloads.begin();
         // Freeing the stream would clear the library's record of the error, and with it the errno.
         let mut kept = None;
-        let download = || {
+        let mut download = || {
             let stream = Stream::new(self.connect(), 0)?;
             if let Err(error) = volume.download(&stream, 0, limit as u64, 0) {
                 kept = Some(stream);
@@ -255,7 +248,11 @@ impl StorageCalls for Connection {
             }
             receive(stream, limit)
         };
-        match self.attempt("virStorageVolDownload", &about, self.limits.rpc, download) {
+        let read = self.retry_busy(|| {
+            let rpc = "virStorageVolDownload";
+            self.attempt(rpc, &about, self.limits.rpc, &mut download)
+        });
+        match read {
             Ok(read) => Ok(Some(read)),
             Err(failure) if failure.is(NO_STORAGE_VOL) || failure.is_missing_file() => {
                 self.forget_volume(pool, name);
