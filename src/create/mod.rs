@@ -27,7 +27,21 @@ use existing::Decision;
 use files::Seeded;
 
 /// Makes sure that the instance exists and runs; gives it back as the host has it then.
+///
+/// What vanishes under it was deleted by somebody else, and can be made again: that is Transient, not `NotFound`.
 pub fn ensure(
+    host: &HostSession,
+    spec: &CreateSpec,
+    observer: &dyn PullObserver,
+    warn: &dyn Fn(&str),
+) -> Result<Instance> {
+    try_ensure(host, spec, observer, warn).map_err(|error| match error.class() {
+        Class::NotFound => error.with_class(Class::Transient),
+        _ => error,
+    })
+}
+
+fn try_ensure(
     host: &HostSession,
     spec: &CreateSpec,
     observer: &dyn PullObserver,
