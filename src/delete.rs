@@ -43,7 +43,7 @@ pub struct Deleted {
 /// Deletes the instance of that name, or what is left of it.
 ///
 /// Errors: [`Reason::ForeignDomain`] where the domain isn't ours (or not `managers`'), [`Reason::InDoubt`] where its
-/// mark or disks can't be understood; in both cases nothing was touched.
+/// mark or disks can't be understood or are another instance's; in both cases nothing was touched.
 pub fn delete(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -114,7 +114,7 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
         .hint(format!("on the host: virsh dumpxml {name}")));
     }
     if managers.include(instance) {
-        return Ok(());
+        return instance.ensure_own_mark();
     }
     let error = match instance.manager() {
         Some(manager) => Error::permanent(

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::error::Result;
+use crate::error::{Error, Reason, Result};
 use crate::libvirt::{self, AddressSource, DomainRef, DomainState};
 use crate::xml::domain_info::DomainInfo;
-use crate::xml::metadata::{Manager, Mark, Metadata};
+use crate::xml::metadata::{Manager, Mark, Metadata, VolumeRole};
 
 /// An instance's state, in the operator's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,29 @@ impl Instance {
     /// Whether its mark is ours but can't be read.
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.info.mark, Mark::Unreadable { .. })
+    }
+
+    /// Makes sure that our mark is about this very domain: a clone made with virt-clone has the original's, and so has a
+    /// domain that was renamed. Neither it nor the files that happen to be called like its volumes are known to be ours.
+    ///
+    /// Errors: [`Reason::InDoubt`] where its overlay, as recorded, is another instance's.
+    pub fn ensure_own_mark(&self) -> Result<()> {
+        let name = &self.domain.name;
+        let overlays = self.metadata().into_iter().flat_map(|m| &m.volumes);
+        let original = overlays
+            .filter(|volume| volume.role == VolumeRole::Overlay)
+            .filter_map(|volume| volume.name.strip_suffix(".qcow2"))
+            .find(|original| original != name);
+        let Some(original) = original else {
+            return Ok(());
+        };
+        Err(Error::permanent(
+            Reason::InDoubt,
+            format!("domain {name} has the mark of instance {original}, so it is a copy of it or was renamed: it was left alone"),
+        )
+        .on_host(&self.host)
+        .hint(format!("a renamed one, on the host: virsh domrename {name} {original}"))
+        .hint(format!("a copy, on the host: virsh undefine --nvram {name} removes it, its disks stay")))
     }
 
     /// Its status by product rules: running or blocked with an address is Running, without one (or with no state)

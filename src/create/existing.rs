@@ -38,6 +38,9 @@ pub(super) fn decide(instance: &Instance, spec: &CreateSpec) -> Decision {
             .hint("choose another --name"),
         );
     };
+    if let Err(error) = instance.ensure_own_mark() {
+        return Decision::Refuse(error);
+    }
     if spec.uid_is_given {
         if metadata.uid == spec.uid {
             return Decision::Adopt;

@@ -344,3 +344,52 @@ fn a_disk_that_somebody_added_stays() {
     );
     assert_eq!(lab.volumes("nas1", name), ["lt-extra-data.qcow2"]);
 }
+
+#[test]
+fn a_copy_or_a_renamed_domain_is_neither_adopted_nor_deleted_by_its_new_name() {
+    let lab = lab!();
+    let (name, copy) = ("lt-original", "lt-copy");
+    let _instances = (lab.instance(name), lab.instance(copy));
+    lab.run(&create(name, &[])).exits(0);
+    lab.virsh("nas1", &["destroy", name]);
+    // As virt-clone does it: the mark is copied with the domain, and the disks are copies under the new name.
+    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    let start = xml.find("<egressctl:instance").unwrap();
+    let end = xml.find("</metadata>").unwrap();
+    volume(&lab, "lt-copy.qcow2");
+    volume(&lab, "lt-copy-seed.iso");
+    define(
+        &lab,
+        copy,
+        &xml[start..end],
+        &["lt-copy.qcow2", "lt-copy-seed.iso"],
+    );
+    let before = everything(&lab, copy);
+    for args in [
+        create(copy, &["-o", "json"]),
+        vec!["delete", copy, "-o", "json"],
+        vec!["delete", copy, "--dry-run", "-o", "json"],
+    ] {
+        lab.run(&args)
+            .exits(1)
+            .fails_with("InDoubt", "virsh domrename lt-copy lt-original");
+        assert_eq!(everything(&lab, copy), before, "{args:?}");
+    }
+    lab.on("nas1", "virsh undefine lt-copy");
+    // A renamed one goes once it has its name again.
+    lab.virsh("nas1", &["domrename", name, copy]);
+    lab.run(&["delete", copy, "-o", "json"])
+        .exits(1)
+        .fails_with("InDoubt", "virsh domrename lt-copy lt-original");
+    lab.virsh("nas1", &["domrename", copy, name]);
+    lab.run(&["delete", name]).exits(0);
+    assert!(lab.volumes("nas1", name).is_empty());
+    assert_eq!(
+        lab.volumes("nas1", copy),
+        ["lt-copy-seed.iso", "lt-copy.qcow2"]
+    );
+    lab.on(
+        "nas1",
+        &format!("rm {POOL_DIR}/lt-copy.qcow2 {POOL_DIR}/lt-copy-seed.iso"),
+    );
+}
