@@ -28,11 +28,12 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> 
             .iter()
             .map(|instance| InstanceRecord::new(instance, now))
             .collect();
-        context.ui.document(&Document {
+        let is_read = context.ui.document(&Document {
             items,
             errors: found.errors.clone(),
         })?;
-        let Some(every) = args.watch else {
+        // Nobody reads it any more: looking on would only keep the hosts busy.
+        let Some(every) = args.watch.filter(|_| is_read) else {
             return Ok(found.errors);
         };
         for error in &found.errors {

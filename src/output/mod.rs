@@ -113,8 +113,8 @@ impl Ui {
         Ok(rows)
     }
 
-    /// Prints a command's document in the format asked for.
-    pub fn document<R: Row>(&self, document: &Document<R>) -> Result<()> {
+    /// Prints a command's document in the format asked for; false once nobody reads them any more.
+    pub fn document<R: Row>(&self, document: &Document<R>) -> Result<bool> {
         let items = self.sorted(&document.items)?;
         let text = match &self.format {
             Format::Json => document::to_json(&items, &document.errors),
@@ -128,7 +128,7 @@ impl Ui {
                 table::render(&items, &column::shown::<R>(format)?, layout)
             }
         };
-        self.data(&text)
+        self.bytes(text.as_bytes())
     }
 
     /// Where the log goes: past the bars.

@@ -102,7 +102,9 @@ fn show_plans(
             let texts: Vec<String> = items.into_iter().map(PlanRecord::text).collect();
             context.ui.data(&texts.join("\n"))?;
         }
-        _ => context.ui.document(&document)?,
+        _ => {
+            context.ui.document(&document)?;
+        }
     }
     Ok(document.errors)
 }
