@@ -24,6 +24,7 @@ pub mod gc;
 pub mod guest;
 pub mod host;
 pub mod image;
+pub mod input;
 pub mod instance;
 pub mod inventory;
 pub mod leftover;

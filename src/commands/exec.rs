@@ -1,16 +1,19 @@
 //! `egressctl exec`.
 
-use std::io::Read as _;
+use std::path::Path;
 
 use super::Context;
+use crate::cancel::Cancel;
 use crate::cli::ExecArgs;
 use crate::error::{Error, Reason, Result};
 use crate::guest::{self, Agent, Program, STDIN_LIMIT, Sink};
+use crate::input;
 use crate::output::Ui;
 
 /// Gives the command's own exit status.
 pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
-    let stdin = args.stdin.then(read_stdin).transpose()?;
+    let cancel = &context.cancels.work;
+    let stdin = args.stdin.then(|| read_stdin(cancel)).transpose()?;
     let (host, instance) = context.running(&args.target)?;
     let hypervisor = host.connect()?;
     let program = Program {
@@ -19,18 +22,15 @@ pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
         timeout: args.timeout,
     };
     let agent = Agent::new(&*hypervisor, &instance.domain);
-    let ended = guest::run(agent, &program, &context.cancels.work, &mut To(context.ui));
+    let ended = guest::run(agent, &program, cancel, &mut To(context.ui));
     Ok(ended.map_err(|error| error.on_host(host.name()))?.status())
 }
 
 /// All of stdin: the agent takes it in one piece.
-fn read_stdin() -> Result<Vec<u8>> {
+fn read_stdin(cancel: &Cancel) -> Result<Vec<u8>> {
     let failed = |what: &str| Error::usage(Reason::BadArgument, format!("stdin {what}"));
-    let mut data = Vec::new();
-    std::io::stdin()
-        .take(STDIN_LIMIT as u64 + 1)
-        .read_to_end(&mut data)
-        .map_err(|error| failed("can't be read").because(error))?;
+    let unread = |error: std::io::Error| failed("can't be read").because(error);
+    let data = input::read(Path::new("-"), STDIN_LIMIT as u64, cancel, unread)?;
     if data.len() > STDIN_LIMIT {
         return Err(
             failed("is larger than 2 MiB, the most that a guest agent can be given")

@@ -1,17 +1,16 @@
 //! `egressctl gc`, and what it shares with `image prune`.
 
-use std::fs;
-use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
 use super::Context;
+use crate::cancel::Cancel;
 use crate::cli::{Format, GcArgs};
 use crate::error::{Error, Reason, Result};
 use crate::gc::keep::KeepList;
 use crate::gc::{Outcome, Request, Scope, collect};
 use crate::output::{Document, SweptRecord};
-use crate::{metrics, placement};
+use crate::{input, metrics, placement};
 
 /// The most that is read of a keep list, in bytes.
 const KEEP_LIMIT: u64 = 64 << 20;
@@ -23,7 +22,7 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let keep = args
         .keep
         .as_deref()
-        .map(|path| read_keep_list(path, args.keep_none))
+        .map(|path| read_keep_list(path, args.keep_none, &context.cancels.work))
         .transpose()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let request = Request {
@@ -94,26 +93,20 @@ pub(super) fn show(
     Ok(outcome.errors)
 }
 
-fn read_keep_list(path: &Path, may_be_empty: bool) -> Result<KeepList> {
-    let stdin = path == Path::new("-");
-    let source = if stdin {
+fn read_keep_list(path: &Path, may_be_empty: bool, cancel: &Cancel) -> Result<KeepList> {
+    let source = if path == Path::new("-") {
         "on stdin".to_owned()
     } else {
         path.display().to_string()
     };
-    let mut bytes = Vec::new();
-    let read = if stdin {
-        io::stdin().take(KEEP_LIMIT + 1).read_to_end(&mut bytes)
-    } else {
-        fs::File::open(path).and_then(|file| file.take(KEEP_LIMIT + 1).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| {
+    let failed = |error: std::io::Error| {
         Error::usage(
             Reason::BadArgument,
             format!("the keep list {source} can't be read: nothing was touched"),
         )
         .because(error)
-    })?;
+    };
+    let bytes = input::read(path, KEEP_LIMIT, cancel, failed)?;
     if bytes.len() as u64 > KEEP_LIMIT {
         return Err(Error::usage(
             Reason::BadArgument,

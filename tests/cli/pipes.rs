@@ -81,3 +81,53 @@ fn a_watch_ends_with_its_reader() {
     // Its hosts have no libvirt.
     assert_eq!(ends(child, "list --watch").code(), Some(4));
 }
+
+#[test]
+fn a_signal_ends_the_wait_for_a_file_that_says_nothing() {
+    let waiting: &[&[&str]] = &[
+        &["create", "--zone", "one", "--user-data", "-"],
+        &["create", "--zone", "one", "--network-config", "-"],
+        &["gc", "--keep", "-"],
+        &["exec", "web1", "--stdin", "--", "true"],
+    ];
+    for args in waiting {
+        let sandbox = Sandbox::new();
+        let config = sandbox.write("providers.yaml", LOCAL);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let child = sandbox
+            .egressctl(args)
+            .env("EGRESSCTL_CONFIG", config)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let id = i32::try_from(child.id()).unwrap();
+        wait_for_thread(id, "input");
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(id).unwrap(),
+            rustix::process::Signal::TERM,
+        )
+        .unwrap();
+        assert_eq!(ends(child, args[0]).code(), Some(143), "{args:?}");
+        drop(ours);
+    }
+}
+
+/// Waits until the process reads: a thread of this name is there.
+fn wait_for_thread(process: i32, name: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let tasks = format!("/proc/{process}/task");
+    while Instant::now() < deadline {
+        let threads = std::fs::read_dir(&tasks).unwrap();
+        let mut names = threads.map(|thread| {
+            let comm = thread.unwrap().path().join("comm");
+            std::fs::read_to_string(comm).unwrap_or_default()
+        });
+        if names.any(|comm| comm.trim() == name) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no thread {name}");
+}

@@ -1,13 +1,13 @@
 //! The files that a create reads: user-data and network-config, checked before any host is asked.
 
-use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 
+use crate::cancel::Cancel;
 use crate::cli::CreateArgs;
 use crate::commands::Context;
 use crate::create::CloudInit;
 use crate::error::{Error, Reason, Result};
+use crate::input;
 use crate::seed;
 
 /// The most that cloud-init's parts may take, in bytes; far beyond what makes sense.
@@ -15,9 +15,10 @@ const PART_LIMIT: u64 = 16 << 20;
 
 /// cloud-init's parts from the options and the configuration.
 pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<CloudInit> {
+    let cancel = &context.cancels.work;
     let user_data = match &args.user_data {
         Some(path) => {
-            let data = read_part(path, "user-data")?;
+            let data = read_part(path, "user-data", cancel)?;
             for warning in seed::check_user_data(&source(path), &data)?.warnings {
                 context.ui.warn(&warning);
             }
@@ -27,7 +28,7 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
     };
     let network_config = match &args.network_config {
         Some(path) => {
-            let data = read_part(path, "network-config")?;
+            let data = read_part(path, "network-config", cancel)?;
             seed::check_network_config(&source(path), &data)?;
             Some(data)
         }
@@ -58,7 +59,7 @@ fn source(path: &Path) -> String {
 }
 
 /// Reads a file, or stdin for `-`.
-fn read_part(path: &Path, what: &str) -> Result<Vec<u8>> {
+fn read_part(path: &Path, what: &str, cancel: &Cancel) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| {
         Error::usage(
             Reason::InvalidUserData,
@@ -66,18 +67,7 @@ fn read_part(path: &Path, what: &str) -> Result<Vec<u8>> {
         )
         .because(error)
     };
-    let mut data = Vec::new();
-    if path == Path::new("-") {
-        std::io::stdin()
-            .take(PART_LIMIT + 1)
-            .read_to_end(&mut data)
-            .map_err(failed)?;
-    } else {
-        let file = fs::File::open(path).map_err(failed)?;
-        file.take(PART_LIMIT + 1)
-            .read_to_end(&mut data)
-            .map_err(failed)?;
-    }
+    let data = input::read(path, PART_LIMIT, cancel, failed)?;
     if data.len() as u64 > PART_LIMIT {
         return Err(Error::usage(
             Reason::InvalidUserData,
