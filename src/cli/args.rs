@@ -95,10 +95,15 @@ fn parse_wait(text: &str) -> Result<WaitArg, String> {
     }
 }
 
+/// Whether a label can have this key.
+pub fn is_label_key(key: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    (1..=63).contains(&key.len()) && key.chars().all(plain)
+}
+
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    if key.is_empty() || key.len() > 63 || !key.chars().all(plain) {
+    if !is_label_key(key) {
         return Err("a key has 1 to 63 letters, digits or ._-/".to_owned());
     }
     if value.len() > 255 || value.chars().any(char::is_control) {

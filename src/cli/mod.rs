@@ -13,7 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
-    InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg,
+    InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg, is_label_key,
 };
 
 pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};

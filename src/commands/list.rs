@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::Context;
-use crate::cli::ListArgs;
+use crate::cli::{ListArgs, is_label_key};
 use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::instance::Instance;
@@ -56,11 +56,13 @@ impl Selector {
             Some((key, value)) => (key, Some(value.to_owned())),
             None => (text, None),
         };
-        if key.is_empty() {
+        // `team!=search`, which other tools know, would be a key that nothing has, and so an empty list.
+        if !is_label_key(key) {
             return Err(Error::usage(
                 Reason::BadArgument,
-                format!("selector {text:?} has no key: KEY or KEY=VALUE"),
-            ));
+                format!("selector {text:?} is neither KEY nor KEY=VALUE"),
+            )
+            .hint("a key has 1 to 63 letters, digits or ._-/"));
         }
         Ok(Selector {
             key: key.to_owned(),

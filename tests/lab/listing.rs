@@ -115,7 +115,11 @@ fn list_can_be_narrowed() {
         .run(&["list", "-l", "team=nobody", "-o", "json"])
         .exits(0);
     assert_eq!(none.json()["items"], json!([]), "{none}");
-    lab.run(&["list", "-l", "=x"]).exits(2);
+    for bad in ["=x", "team!=search", ""] {
+        lab.run(&["list", "-l", bad])
+            .exits(2)
+            .says("neither KEY nor");
+    }
     lab.run(&["list", "--zone", "nas3"])
         .exits(1)
         .says("did you mean nas");
