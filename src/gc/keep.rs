@@ -9,6 +9,10 @@ use crate::name::InstanceId;
 /// The longest line that can be meant: an ID of long names.
 const LONGEST: usize = 512;
 
+/// What jq and scripts print for a missing uid. Taken for one, it would be a list that keeps nothing; an instance that
+/// is called so can be listed by its ID.
+const PLACEHOLDERS: [&str; 4] = ["null", "nil", "None", "undefined"];
+
 /// The instances that shall stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeepList {
@@ -78,6 +82,11 @@ fn fault_in(line: &str) -> Option<String> {
     {
         return Some(format!("has the character {odd:?} in it"));
     }
+    if PLACEHOLDERS.contains(&line) {
+        return Some(format!(
+            "is {line}, which a query prints for what isn't there"
+        ));
+    }
     if line.contains('/') && line.parse::<InstanceId>().is_err() {
         return Some("is no ID".to_owned());
     }
@@ -110,6 +119,9 @@ mod tests {
             ("hosts/nas1/domains/", "line 1", "no ID"),
             ("hosts/nas1/domains/UPPER", "line 1", "no ID"),
             ("a\0b", "line 1", "'\\0'"),
+            // What jq -r .items[].metadata.id prints: the key is uid.
+            ("null\nnull\n", "line 1", "is null"),
+            ("a\nNone", "line 2", "is None"),
             ("error: the server could not be found", "line 1", "a blank"),
             (endless.as_str(), "line 1", "513"),
         ];
