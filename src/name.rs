@@ -96,7 +96,9 @@ impl FromStr for InstanceId {
                 Reason::InvalidName,
                 format!("{} is no instance ID", shown(id)),
             )
-            .hint("an ID is hosts/<host>/domains/<name>; `egressctl list -o name` prints them"));
+            .hint(
+                "an ID is hosts/<host>/domains/<name>; `egressctl list -o json` has each one's",
+            ));
         };
         if !is_host_name(host) {
             return Err(Error::usage(
