@@ -175,10 +175,23 @@ impl DomainCalls for Connection {
 
     fn resume_domain(&self, domain: &DomainRef) -> Result<()> {
         let handle = self.handle(domain)?;
-        self.rpc("virDomainResume", &About("domain", &domain.name), || {
+        let about = About("domain", &domain.name);
+        match self.attempt("virDomainResume", &about, self.limits.rpc, || {
             handle.resume()
-        })
-        .map(drop)
+        }) {
+            Ok(_) => Ok(()),
+            // It was paused as it was being started, or somebody else was faster: what was wanted.
+            Err(failure)
+                if failure.is(OPERATION_INVALID)
+                    && matches!(
+                        self.domain_state(domain)?,
+                        DomainState::Running | DomainState::Blocked
+                    ) =>
+            {
+                Ok(())
+            }
+            Err(failure) => Err(self.error(&failure)),
+        }
     }
 
     fn destroy_domain(&self, domain: &DomainRef) -> Result<()> {
