@@ -12,7 +12,7 @@ class Far:
         self.shell("curl -sSf -o $W/image $URL")
         for round_trip, *goals in UPLOADS:
             config, host, uri = self.move_away(round_trip)
-            peers = (("scp", f"scp -q -S {self.scratch}/ssh {host[1]} $W/image virt@{host[0]}:/tmp/peer"),
+            peers = (("scp", f"scp -O -q -S {self.scratch}/ssh {host[1]} $W/image virt@{host[0]}:/tmp/peer"),
                      ("virsh vol-upload", f'virsh -q -c "{uri}" vol-upload --pool default peer.qcow2 $W/image'))
             ours, theirs = [], {name: [] for name, _ in peers}
             for _ in range(self.runs):
