@@ -179,7 +179,7 @@ impl DomainCalls for Connection {
         match self.attempt("virDomainResume", &about, self.limits.rpc, || {
             handle.resume()
         }) {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             // It was paused as it was being started, or somebody else was faster: what was wanted.
             Err(failure)
                 if failure.is(OPERATION_INVALID)
