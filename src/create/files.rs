@@ -62,11 +62,7 @@ pub(super) fn make_seed(
     undo.made(Made::Seed(spec.name.clone()));
     let (path, filled) = parallel::both(
         || hypervisor.volume_path(host.pool(), &volume),
-        || {
-            let mut upload = hypervisor.upload_volume(host.pool(), &volume, 0, 0)?;
-            upload.send(&image)?;
-            upload.finish()
-        },
+        || hypervisor.write_volume(host.pool(), &volume, &image),
     );
     filled?;
     Ok(Seeded::Made(path?))

@@ -239,7 +239,5 @@ fn write_claim(
 ) -> Result<()> {
     let text = format!("{word} {counter}\n");
     let content = format!("{text:<SIZE$}");
-    let mut upload = hypervisor.upload_volume(pool, volume, 0, 0)?;
-    upload.send(content.as_bytes())?;
-    upload.finish()
+    hypervisor.write_volume(pool, volume, content.as_bytes())
 }

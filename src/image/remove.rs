@@ -107,7 +107,5 @@ fn write_back(hypervisor: &dyn Hypervisor, pool: &str, marker: &str, record: &[u
     }
     .to_xml()?;
     hypervisor.create_volume(pool, marker, &xml)?;
-    let mut upload = hypervisor.upload_volume(pool, marker, 0, 0)?;
-    upload.send(record)?;
-    upload.finish()
+    hypervisor.write_volume(pool, marker, record)
 }

@@ -347,7 +347,5 @@ fn publish(
     // One left without its base is no image's.
     hypervisor.delete_volume(host.pool(), &name)?;
     create(host, hypervisor, &name, &xml, undo)?;
-    let mut upload = hypervisor.upload_volume(host.pool(), &name, 0, 0)?;
-    upload.send(text.as_bytes())?;
-    upload.finish()
+    hypervisor.write_volume(host.pool(), &name, text.as_bytes())
 }

@@ -328,6 +328,12 @@ pub trait StorageCalls: Send + Sync {
         offset: u64,
         length: u64,
     ) -> Result<Box<dyn VolumeUpload + '_>>;
+    /// Writes a volume from its start in one piece, for the small ones.
+    fn write_volume(&self, pool: &str, name: &str, bytes: &[u8]) -> Result<()> {
+        let mut upload = self.upload_volume(pool, name, 0, 0)?;
+        upload.send(bytes)?;
+        upload.finish()
+    }
     /// Reads at most `limit` bytes from a volume's start; `None` where it isn't there.
     fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>>;
     /// Deletes a volume; already gone is fine (`false`).
