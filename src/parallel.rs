@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::error::{Error, Reason};
+
 /// How many threads are worth it for what only computes.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -75,6 +77,11 @@ pub fn both<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() 
         };
         (first.expect("it is run exactly once"), second)
     })
+}
+
+/// The error for a thread that panicked: its message was printed already.
+pub fn panicked() -> Error {
+    Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Looking at the host before anything is made: all look-ups at once, over one connection.
 
 use super::spec::{CreateSpec, OVERLAY_ROOM};
-use crate::error::{Error, Reason, Result};
+use crate::error::Result;
 use crate::facts::{self, Emulator};
 use crate::host::HostSession;
 use crate::image::identity::pin_of;
@@ -10,6 +10,7 @@ use crate::image::ready::{BaseImage, find_kept};
 use crate::image::store::{ensure_room, usable_pool};
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
+use crate::parallel::panicked;
 use crate::xml::pool::PoolInfo;
 
 /// What was found.
@@ -99,10 +100,5 @@ fn kept(
 }
 
 fn join<T>(handle: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    handle.join().unwrap_or_else(|_| {
-        Err(Error::transient(
-            Reason::LocalIo,
-            "a worker thread ended unexpectedly",
-        ))
-    })
+    handle.join().unwrap_or_else(|_| Err(panicked()))
 }

@@ -7,9 +7,7 @@ use std::thread::ScopedJoinHandle;
 use super::claim::Claim;
 use super::head;
 use super::identity::{Identity, Validators};
-use super::pull::{
-    PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits, give_up, panicked,
-};
+use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits, give_up};
 use super::source::Download;
 use super::store::{Block, Feed, Incoming, Published, store};
 use super::stream::Stream;
@@ -19,7 +17,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::libvirt::Hypervisor;
-use crate::parallel;
+use crate::parallel::{self, panicked};
 
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
 /// grow with the image.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::store::Block;
 use super::stream::BLOCK;
-use crate::error::{Error, Reason, Result};
+use crate::error::Result;
 use crate::libvirt::Hypervisor;
-use crate::parallel;
+use crate::parallel::{self, panicked};
 
 /// Blocks of one range: 4 MiB. A lane holds no more than these, so that memory stays small.
 const RANGE_BLOCKS: usize = 16;
@@ -200,10 +200,6 @@ impl Lane<'_> {
         }
         Ok(())
     }
-}
-
-fn panicked() -> Error {
-    Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
 #[cfg(test)]

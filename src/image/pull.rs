@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::parallel;
+use crate::parallel::{self, panicked};
 use crate::undo::Undo;
 use crate::units;
 
@@ -278,10 +278,6 @@ pub fn ensure_disk_fits(disk: u64, virtual_size: u64) -> Result<()> {
         "--disk-size {} or more",
         virtual_size.div_ceil(1 << 30)
     )))
-}
-
-pub(super) fn panicked() -> Error {
-    Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::head::Compression;
 use super::source::Download;
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
+use crate::parallel::panicked;
 
 #[cfg(test)]
 mod tests;
@@ -188,13 +189,9 @@ fn next_piece(pieces: &Receiver<Result<Piece>>, cancel: &Cancel) -> Result<Piece
         match pieces.recv_timeout(POLL) {
             Ok(piece) => return piece,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(broken()),
+            Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
         }
     }
-}
-
-fn broken() -> Error {
-    Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
 }
 
 /// The published bytes as the decompressor reads them; digested on the way.
@@ -240,7 +237,7 @@ impl Published {
                 Reason::NotAnImage,
                 "the image's compressed data is followed by something else",
             )),
-            Err(_) => Err(self.failure.unwrap_or_else(broken)),
+            Err(_) => Err(self.failure.unwrap_or_else(panicked)),
         }
     }
 }
@@ -254,7 +251,7 @@ impl BufRead for Published {
             match self.pieces.recv() {
                 Ok(Ok(piece)) => self.put(piece),
                 Ok(Err(error)) => self.failure = Some(error),
-                Err(_) => self.failure = Some(broken()),
+                Err(_) => self.failure = Some(panicked()),
             }
         }
         Ok(&self.block[self.taken.min(self.block.len())..])

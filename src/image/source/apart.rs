@@ -5,13 +5,13 @@ use std::sync::mpsc;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
+use crate::parallel::panicked;
 
 /// Does what blocks in the network on a thread of its own, which a cancelled run leaves behind: it can't be woken.
 pub(super) fn apart<T: Send + 'static>(
     cancel: &Cancel,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let panicked = || Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly");
     let (sender, receiver) = mpsc::channel();
     let wake = sender.clone();
     let _guard = cancel.on_cancel(Box::new(move || drop(wake.send(None))));
