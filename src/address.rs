@@ -65,11 +65,7 @@ impl<'a> Asker<'a> {
                         }
                         "no address".to_owned()
                     }
-                    Err(error) => error
-                        .causes()
-                        .first()
-                        .map_or(error.message(), String::as_str)
-                        .to_owned(),
+                    Err(error) => error.nearest().to_owned(),
                 };
                 asked.push(Asked { source, answer });
             }

@@ -335,6 +335,11 @@ impl Error {
         &self.inner.message
     }
 
+    /// The words nearest to what happened: the first cause, or the message where there is none.
+    pub fn nearest(&self) -> &str {
+        self.causes().first().map_or(self.message(), String::as_str)
+    }
+
     /// The underlying causes, nearest first.
     pub fn causes(&self) -> &[String] {
         &self.inner.causes

@@ -55,7 +55,7 @@ pub fn find(
         match hypervisor.connect_tcp(ip, port, LIMIT) {
             Ok(_) => return Ok(Way::Host),
             Err(error) if error.reason() == Reason::Interrupted => return Err(error),
-            Err(error) => seen.push(format!("from {}: {}", host.name(), short(&error))),
+            Err(error) => seen.push(format!("from {}: {}", host.name(), error.nearest())),
         }
     }
     host.cancels().work.check()?;
@@ -67,10 +67,4 @@ pub fn find(
         error = error.because(line);
     }
     Err(error)
-}
-
-/// An error without its hints, which are about jump hosts.
-fn short(error: &Error) -> String {
-    let nearest = error.causes().first();
-    nearest.map_or_else(|| error.message().to_owned(), Clone::clone)
 }

@@ -149,14 +149,14 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         WaitFor::Ip => {}
         WaitFor::Agent => {
             if let Err(error) = agent.ping() {
-                return Ok(Look::NotYet(cause(&error)));
+                return Ok(Look::NotYet(error.nearest().to_owned()));
             }
         }
         WaitFor::CloudInit => match cloud_init(agent, deadline) {
             Ok(CloudInit::Ended(result)) => cloud_init_result = Some(result),
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
             Ok(CloudInit::Failed(error)) => return Err(*error),
-            Err(error) => return Ok(Look::NotYet(cause(&error))),
+            Err(error) => return Ok(Look::NotYet(error.nearest().to_owned())),
         },
         WaitFor::Port(port) => {
             if let Some(ip) = now.addresses.primary() {
@@ -179,14 +179,6 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         return Ok(Look::NotYet(answers.join("; ")));
     }
     Ok(Look::ready(now, cloud_init_result))
-}
-
-fn cause(error: &Error) -> String {
-    error
-        .causes()
-        .first()
-        .map_or(error.message(), String::as_str)
-        .to_owned()
 }
 
 /// cloud-init's result, where it came to an end without errors.

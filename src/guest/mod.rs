@@ -71,13 +71,12 @@ impl<'a> Agent<'a> {
         let name = self.name();
         match error.reason() {
             Reason::AgentUnavailable => {
-                let cause = error.causes().first().cloned();
                 let explained = Error::new(
                     error.class(),
                     Reason::AgentUnavailable,
                     format!("the guest agent of instance {name} doesn't answer"),
                 )
-                .because(cause.unwrap_or_else(|| error.message().to_owned()))
+                .because(error.nearest())
                 .hint(
                     "it is installed late in an instance's first boot, unless the configuration says \
                      installGuestAgent: false; create --wait=agent waits for it",
