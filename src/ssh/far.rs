@@ -1,7 +1,6 @@
 //! The far side of a link: what can be opened on the host, or on this very machine.
 
 use std::io;
-use std::path::Path;
 
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg, ChannelOpenFailure};
@@ -34,7 +33,10 @@ impl Far {
                 let opened = session.channel_open_direct_streamlocal(path).await;
                 Ok(Box::new(opened.map_err(refused)?.into_stream()))
             }
-            Far::Here => Ok(Box::new(connect(path).await.map_err(OpenError::Local)?)),
+            Far::Here => {
+                let connected = UnixStream::connect(path).await;
+                Ok(Box::new(connected.map_err(OpenError::Local)?))
+            }
         }
     }
 
@@ -92,11 +94,6 @@ async fn collect(channel: &mut Channel<Msg>) -> Result<ExecOutput, OpenError> {
     }
     // The channel's end without its close: the connection is gone.
     Err(OpenError::Lost)
-}
-
-/// Connects without waiting: a daemon that doesn't accept must not hold a link up.
-async fn connect(path: &str) -> io::Result<UnixStream> {
-    UnixStream::connect(Path::new(path)).await
 }
 
 /// The host's refusal, in OpenSSH's words.

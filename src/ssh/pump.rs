@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::io::copy_bidirectional_with_sizes;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::client::Ended;
 use super::far::{Far, Stream};
-use super::shared::{Asked, Command, OpenError, Reply, Shared};
+use super::shared::{Asked, Command, OpenError, Reply, Shared, locked};
 use crate::error::{Error, Reason};
 
 /// Each direction's buffer, in bytes: up is what libvirt sends in one packet of a stream, down are mostly answers.
@@ -188,8 +188,4 @@ async fn before<T>(
 fn answer<T>(reply: &Reply<T>, result: Result<T, OpenError>) {
     // Whoever asked may have gone.
     let _ = reply.send(result);
-}
-
-fn locked(forward: &Mutex<Forward>) -> std::sync::MutexGuard<'_, Forward> {
-    forward.lock().unwrap_or_else(PoisonError::into_inner)
 }

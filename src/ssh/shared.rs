@@ -167,6 +167,7 @@ fn shut(local: &OwnedFd) {
     let _ = rustix::net::shutdown(local, rustix::net::Shutdown::Both);
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock that a panic elsewhere doesn't spoil.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
