@@ -81,29 +81,17 @@ impl Cli {
         let own = self.command(&[]);
         let program = own.get_program().to_str().unwrap();
         let line = format!("stty cols 100 rows 30; exec {program} {}", args.join(" "));
-        let mut command = self.command(&[]);
         let mut terminal = Command::new("script");
         terminal
             .args(["-qec", &line, "/dev/null"])
             .env_clear()
             .envs(
-                command
-                    .get_envs()
+                own.get_envs()
                     .filter_map(|(name, value)| Some((name, value?))),
             )
             .env("TERM", "xterm")
             .env("NO_COLOR", "1");
-        command = terminal;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Running {
-            since: Instant::now(),
-            child: command.spawn().unwrap(),
-            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        }
-        .wait()
+        Running::spawn(terminal, args, Stdio::null()).wait()
     }
 
     /// Starts it.
@@ -112,16 +100,7 @@ impl Cli {
     }
 
     fn start_piped(&self, args: &[&str], stdin: Stdio) -> Running {
-        let mut command = self.command(args);
-        command
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Running {
-            since: Instant::now(),
-            child: command.spawn().unwrap(),
-            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        }
+        Running::spawn(self.command(args), args, stdin)
     }
 }
 
@@ -133,6 +112,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    fn spawn(mut command: Command, args: &[&str], stdin: Stdio) -> Self {
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Running {
+            since: Instant::now(),
+            child: command.spawn().unwrap(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+    }
+
     /// Sends it a signal, by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();

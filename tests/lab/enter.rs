@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::termios::LocalModes;
 
 use crate::cli::Cli;
+use crate::instances::create_guest;
 use crate::lab;
 use crate::support::{Cleanup, Lab, wait_until};
 use crate::terminal::Terminal;
@@ -51,20 +52,7 @@ fn an_instance_lets_us_in() {
 
 fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
     let file = lab.write("user-data", USER_DATA.replace("PUBLIC KEY", &key(lab)));
-    let args = [
-        "create",
-        "--zone",
-        "nas1",
-        "--image",
-        "debian-13",
-        "--name",
-        NAME,
-        "--machine-type",
-        "medium",
-        "--user-data",
-        file.to_str().unwrap(),
-    ];
-    cli.run(&args).exits(0);
+    cli.run(&create_guest(NAME, &file, &[])).exits(0);
     cli.run(&["logs", NAME, "-o", "json"])
         .exits(4)
         .fails_with("AgentUnavailable", "create --wait=agent");
@@ -74,7 +62,7 @@ fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
         .says("waiting for the guest agent")
         .prints("lt-enter printed this");
     let waits = ["--wait=cloud-init", "--timeout", "5m", "-o", "json"];
-    let ready = cli.run(&[&args[..], &waits[..]].concat()).exits(0);
+    let ready = cli.run(&create_guest(NAME, &file, &waits)).exits(0);
     assert_eq!(ready.item()["cloudInit"], "degraded", "{ready}");
     // cloud-init's messages quote user-data.
     ready
@@ -259,26 +247,9 @@ fn ports_are_reached_through_the_host_where_they_must_be(lab: &Lab, cli: &Cli) {
         cli.run(&["exec", NAME, "--", "sh", "-c", &rules]).exits(0);
     };
     ports("add");
-    let create = [
-        "create",
-        "--zone",
-        "nas1",
-        "--image",
-        "debian-13",
-        "--name",
-        NAME,
-        "--machine-type",
-        "medium",
-        "--user-data",
-    ];
     let file = lab.scratch("user-data");
-    let wait = [
-        file.to_str().unwrap(),
-        "--wait=port:3128",
-        "--timeout",
-        "1m",
-    ];
-    cli.run(&[&create[..], &wait[..]].concat()).exits(0);
+    let wait = ["--wait=port:3128", "--timeout", "1m"];
+    cli.run(&create_guest(NAME, &file, &wait)).exits(0);
     let key = lab.scratch("guest-key");
     let run = cli.run(&as_lt(
         key.to_str().unwrap(),

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
+use crate::instances::create_guest;
 use crate::lab;
 use crate::support::{Lab, wait_until};
 
@@ -72,25 +73,8 @@ fn a_guest_configures_itself_and_serves_as_a_proxy() {
         kvm["vendorData"] = json!(vendor);
     });
     let create = |wait: &'static str| {
-        let args = [
-            "create",
-            "--zone",
-            "nas1",
-            "--image",
-            "debian-13",
-            "--name",
-            NAME,
-            "--machine-type",
-            "medium",
-            "--user-data",
-            file.to_str().unwrap(),
-            "--timeout",
-            "6m",
-            "-o",
-            "json",
-            wait,
-        ];
-        cli.run(&args)
+        let more = ["--timeout", "6m", "-o", "json", wait];
+        cli.run(&create_guest(NAME, &file, &more))
     };
     let ready = create("--wait=port:3128").exits(0);
     let item = ready.item();

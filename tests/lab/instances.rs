@@ -1,5 +1,6 @@
 //! Creating on a real hypervisor: made as hosts and guests need it, made once, refused where something else stands.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -18,6 +19,29 @@ pub(crate) fn create<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         more,
     ]
     .concat()
+}
+
+/// The same for a guest that boots.
+pub(crate) fn create_guest<'a>(
+    name: &'a str,
+    user_data: &'a Path,
+    more: &[&'a str],
+) -> Vec<&'a str> {
+    let user_data = user_data.to_str().unwrap();
+    let guest = [
+        "create",
+        "--zone",
+        "nas1",
+        "--image",
+        "debian-13",
+        "--name",
+        name,
+        "--machine-type",
+        "medium",
+        "--user-data",
+        user_data,
+    ];
+    [&guest, more].concat()
 }
 
 /// What must not change when nothing was to be done: domain, run, volumes.
