@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod apart;
 pub mod cancel;
 pub mod check;
 pub mod cli;

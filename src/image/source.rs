@@ -4,7 +4,6 @@
 //! is the same (RFC 9110, section 13.1.5); where the server gives none, the file is read again from its start and
 //! compared with what was handed out before.
 
-mod apart;
 mod client;
 mod proxy;
 mod range;
@@ -21,11 +20,11 @@ use reqwest::header::{CONTENT_RANGE, HeaderMap, IF_RANGE, RANGE, TRANSFER_ENCODI
 use reqwest::{StatusCode, Url};
 use sha2::{Digest as _, Sha256};
 
-use self::apart::apart;
 use self::client::{Failure, Http, Limits, Tried, chain, header, shown};
 use self::proxy::Proxies;
 use self::range::{ContentRange, is_strong, is_strong_etag, validators};
 use super::identity::Validators;
+use crate::apart::apart;
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 
@@ -68,10 +67,10 @@ impl Download {
     /// and was tried a few times.
     pub(super) fn open(url: &str, cancel: &Cancel) -> Result<Self> {
         let (url, own) = (url.to_owned(), cancel.clone());
-        apart(cancel, move || {
+        apart(cancel, "HTTP", move || {
             let proxies = Proxies::from_env(&|name| std::env::var(name).ok());
             Self::open_with(&url, &own, Http::new(Limits::default(), proxies)?)
-        })
+        })?
     }
 
     fn open_with(url: &str, cancel: &Cancel, http: Http) -> Result<Self> {
@@ -368,7 +367,7 @@ impl Failure {
 /// Fetches a small text, such as a checksum file.
 pub(super) fn fetch_text(url: &str, cancel: &Cancel) -> Result<String> {
     let mut download = Download::open(url, cancel)?;
-    apart(cancel, move || {
+    apart(cancel, "HTTP", move || {
         let mut bytes = vec![0; TEXT_LIMIT + 1];
         let count = download.read(&mut bytes)?;
         if count > TEXT_LIMIT {
@@ -379,7 +378,7 @@ pub(super) fn fetch_text(url: &str, cancel: &Cancel) -> Result<String> {
             .because(format!("URL {}", download.final_url)));
         }
         Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
-    })
+    })?
 }
 
 /// A URL's text for messages: without credentials and query.

@@ -1,4 +1,4 @@
-//! Waiting for the network in a way that Ctrl-C can end.
+//! Waiting, in a way that Ctrl-C can end, for what can't be woken: the network inside a library, a terminal, a pipe.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -7,22 +7,27 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::parallel::panicked;
 
-/// Does what blocks in the network on a thread of its own, which a cancelled run leaves behind: it can't be woken.
-pub(super) fn apart<T: Send + 'static>(
+/// Does what blocks on a thread of its own, called `name`, which a cancelled run leaves behind.
+///
+/// Errors: [`Reason::Interrupted`], [`Reason::LocalIo`].
+pub fn apart<T: Send + 'static>(
     cancel: &Cancel,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let (sender, receiver) = mpsc::channel();
     let wake = sender.clone();
     let _guard = cancel.on_cancel(Box::new(move || drop(wake.send(None))));
     std::thread::Builder::new()
-        .name("http".to_owned())
+        .name(name.to_owned())
         .spawn(move || {
-            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()));
+            let result = catch_unwind(AssertUnwindSafe(work)).map_err(|_| panicked());
             // Nobody listens any more when the run was cancelled.
             drop(sender.send(Some(result)));
         })
-        .map_err(|error| Error::transient(Reason::LocalIo, "no thread for HTTP").because(error))?;
+        .map_err(|error| {
+            Error::transient(Reason::LocalIo, format!("no thread for {name}")).because(error)
+        })?;
     match receiver.recv() {
         Ok(Some(result)) => result,
         Ok(None) | Err(_) => cancel.check().and_then(|()| Err(panicked())),
