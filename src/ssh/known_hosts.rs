@@ -1,7 +1,7 @@
 //! `known_hosts`: parsed and matched by OpenSSH's own rules (sshd(8), "SSH known hosts file format").
 //!
-//! libssh2's own check accepts `@revoked` keys and negated patterns, and gives up at the first bad
-//! line, so it isn't used. Everything here is pure: no file and no network.
+//! What SSH libraries bring for that doesn't know `@revoked` keys, or patterns, or gives up at the first bad line
+//! (docs/decisions.md). Everything here is pure: no file and no network.
 
 use std::net::Ipv6Addr;
 
