@@ -20,7 +20,7 @@ use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
-use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor};
+use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor, SHUTOFF_DESTROYED};
 use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
@@ -35,9 +35,17 @@ pub fn ensure(
     observer: &dyn PullObserver,
     warn: &dyn Fn(&str),
 ) -> Result<Instance> {
-    try_ensure(host, spec, observer, warn).map_err(|error| match error.class() {
-        Class::NotFound => error.with_class(Class::Transient),
-        _ => error,
+    try_ensure(host, spec, observer, warn).map_err(|error| {
+        let error = match error.class() {
+            Class::NotFound => error.with_class(Class::Transient),
+            _ => error,
+        };
+        match error.reason() {
+            Reason::InstanceNotFound => {
+                error.hint("somebody deleted it meanwhile; run it again to make it anew")
+            }
+            _ => error,
+        }
     })
 }
 
@@ -204,7 +212,8 @@ fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> 
                 }
                 _ => start(hypervisor, domain)?,
             }
-            let state = ensure_running(domain, hypervisor.domain_state(domain)?)?;
+            let state = hypervisor.domain_state(domain)?;
+            ensure_running(hypervisor, domain, state)?;
             Ok(Instance { state, ..instance })
         }
     }
@@ -253,10 +262,11 @@ fn make(
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
     start(hypervisor, &domain).map_err(|error| lost_disk(host, hypervisor, spec, error))?;
     if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
-        ensure_running(&domain, found.state)?;
+        ensure_running(hypervisor, &domain, found.state)?;
         return Ok(Outcome::Made(found));
     }
-    ensure_running(&domain, hypervisor.domain_state(&domain)?)?;
+    let state = hypervisor.domain_state(&domain)?;
+    ensure_running(hypervisor, &domain, state)?;
     Ok(Outcome::Unread(domain))
 }
 
@@ -267,7 +277,7 @@ const DELETE_TAKES: Duration = Duration::from_secs(1);
 fn was_deleted(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> bool {
     let is_gone = || {
         let state = hypervisor.domain_state(domain);
-        state.is_err_and(|error| error.class() == Class::NotFound)
+        state.is_err_and(|error| error.reason() == Reason::InstanceNotFound)
     };
     is_gone() || {
         std::thread::sleep(DELETE_TAKES);
@@ -294,8 +304,7 @@ fn lost_disk(
 fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
     hypervisor.create_domain(domain).map_err(|error| {
         if error.reason() == Reason::LibvirtError && was_deleted(hypervisor, domain) {
-            let what = format!("domain {} was deleted while it was being started", domain.name);
-            return Error::transient(Reason::InstanceNotFound, what).because(error);
+            return deleted_meanwhile(domain).because(error);
         }
         let denied = error.causes().iter().any(|cause| cause.contains("Permission denied"));
         let error = error.while_doing(format!("starting domain {}", domain.name));
@@ -307,20 +316,41 @@ fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
     })
 }
 
-/// A KVM guest on a host whose KVM doesn't work "starts" and is paused at once.
-fn ensure_running(domain: &DomainRef, state: DomainState) -> Result<DomainState> {
+/// A KVM guest on a host whose KVM doesn't work "starts" and is paused at once; one that another run deletes is
+/// destroyed, and a moment later gone.
+fn ensure_running(
+    hypervisor: &dyn Hypervisor,
+    domain: &DomainRef,
+    state: DomainState,
+) -> Result<()> {
+    let name = &domain.name;
     match state {
-        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(state),
+        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(()),
+        DomainState::Shutoff(SHUTOFF_DESTROYED) if was_deleted(hypervisor, domain) => {
+            Err(deleted_meanwhile(domain))
+        }
+        DomainState::Shutoff(SHUTOFF_DESTROYED) => Err(Error::transient(
+            Reason::NotRunning,
+            format!("domain {name} was started, and at once destroyed by somebody else"),
+        )
+        .hint("run it again to start it")),
         _ => Err(Error::permanent(
             Reason::NotRunning,
-            format!("domain {} was started, but is {state}", domain.name),
+            format!("domain {name} was started, but is {state}"),
         )
         .hint(format!(
-            "on the host: tail /var/log/libvirt/qemu/{}.log",
-            domain.name
+            "on the host: tail /var/log/libvirt/qemu/{name}.log"
         ))
         .hint("on the host: virt-host-validate qemu (KVM may be there and still not work)")),
     }
+}
+
+fn deleted_meanwhile(domain: &DomainRef) -> Error {
+    let what = format!(
+        "domain {} was deleted while it was being started",
+        domain.name
+    );
+    Error::transient(Reason::InstanceNotFound, what)
 }
 
 fn reread(host: &HostSession, domain: &DomainRef) -> Result<Instance> {

@@ -4,7 +4,8 @@
 //! `EGRESSCTL_FAULT` is `KIND:N`, at the Nth call over all hosts and connections, or `KIND:RPC:N`, at the first N calls
 //! of that name. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
 //! was asked, and nobody heard), `error` (an error of no special kind), `flag` (as a daemon says that is too old for a
-//! flag), `hang` (no answer, until the connection is closed).
+//! flag), `hang` (no answer, until the connection is closed), `pause` (three seconds before the call, in which somebody
+//! else can do something).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,6 +102,10 @@ pub(super) fn around<T>(
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             Err(failure(1, 7))
+        }
+        "pause" => {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            call()
         }
         // VIR_ERR_INVALID_ARG
         "flag" => Err(failure(8, 10)),

@@ -58,6 +58,9 @@ pub enum DomainState {
     Other(u32),
 }
 
+/// The reason in [`DomainState::Shutoff`] that says `virDomainDestroy` (`VIR_DOMAIN_SHUTOFF_DESTROYED`).
+pub const SHUTOFF_DESTROYED: u32 = 2;
+
 impl DomainState {
     /// From the numbers of `virDomainGetState`.
     pub fn from_raw(state: u32, reason: u32) -> Self {
@@ -114,8 +117,8 @@ impl fmt::Display for DomainState {
             ),
             DomainState::Shutoff(reason) => (
                 "shut off",
-                match reason {
-                    2 => "destroyed",
+                match *reason {
+                    SHUTOFF_DESTROYED => "destroyed",
                     3 => "crashed",
                     4 => "migrated",
                     5 => "saved",

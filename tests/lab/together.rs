@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cli::{Cli, Run};
+use crate::crash::faulty;
 use crate::instances::create;
 use crate::lab;
 use crate::pull::{assert_ready, is_base, with_image};
@@ -87,6 +88,43 @@ fn creates_from_two_machines_make_one_instance() {
         assert!(!lab.has_domain("nas1", name));
         assert!(lab.volumes("nas1", name).is_empty());
     }
+}
+
+#[test]
+fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-ended";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    // The first question after the start.
+    let slow = lab.cli().binary(binary);
+    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainGetState:1");
+    let others: [(&dyn Fn(), &str, &str); 2] = [
+        (
+            &|| drop(lab.virsh("nas1", &["destroy", name])),
+            "NotRunning",
+            "run it again to start it",
+        ),
+        (
+            &|| drop(lab.run(&["delete", name]).exits(0)),
+            "InstanceNotFound",
+            "run it again to make it anew",
+        ),
+    ];
+    for (end_it, reason, hint) in others {
+        let creating = slow.start(&create(name, &["-o", "json"]));
+        wait_until("it runs", Duration::from_secs(20), || {
+            let running = lab.virsh("nas1", &["list", "--state-running", "--name"]);
+            running.contains(name)
+        });
+        end_it();
+        creating.wait().exits(4).fails_with(reason, hint);
+        assert!(!lab.has_domain("nas1", name), "undone");
+        assert!(lab.volumes("nas1", name).is_empty(), "undone");
+    }
+    lab.run(&create(name, &[])).exits(0);
 }
 
 /// Fails unless a create that lost against a delete of the same name says just that.
