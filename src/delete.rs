@@ -3,24 +3,24 @@
 //! What may be deleted is decided by marks, never by names alone: a domain by its metadata, volumes without a domain
 //! by the mark inside the seed, which therefore goes last.
 
+mod leftovers;
+
+pub use leftovers::{SEED_HEAD, seed_mark};
+
 use crate::error::{Error, Reason, Result};
 use crate::find::Managers;
 use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::inventory;
-use crate::leftover::overlay_fault;
+use crate::inventory::{self, Files};
 use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
-use crate::seed::SeedMark;
 use crate::xml::domain_info::{DiskSource, DomainInfo};
 use crate::xml::metadata::Manager;
 use crate::xml::volume::VolumeInfo;
 
 /// Where libvirt keeps the UEFI variables of its domains; a file elsewhere isn't a domain's own.
 const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
-/// Enough of a seed to hold its mark, in bytes.
-pub const SEED_HEAD: usize = 40 * 1024;
 
 /// Whether things are deleted, or only found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,8 @@ pub struct Deleted {
 /// Deletes the instance of that name, or what is left of it.
 ///
 /// Errors: [`Reason::ForeignDomain`] where the domain isn't ours (or not `managers`'), [`Reason::InDoubt`] where its
-/// mark or disks can't be understood or are another instance's; in both cases nothing was touched.
+/// mark or disks can't be understood or are another instance's, or others use its volumes; in both cases nothing was
+/// touched.
 pub fn delete(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -59,23 +60,26 @@ pub fn delete(
         Some(found) => {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            delete_found(host, hypervisor, &instance, name, pool?.as_ref(), act)
+            delete_found(host, hypervisor, &instance, name, pool?.as_ref(), None, act)
         }
-        None => delete_leftovers(host, hypervisor, name, pool?.as_ref(), act),
+        None => leftovers::delete(host, hypervisor, name, pool?.as_ref(), act),
     }
 }
 
 /// Deletes this instance, which the caller has looked up and found to be the one meant: its domain (by UUID, so
 /// that no other of that name is ever hit), then its volumes.
+///
+/// `files` is what the caller has just read of the host, to see who else uses them.
 pub fn delete_instance(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
-    act: Act,
+    files: &Files,
 ) -> Result<Deleted> {
     let pool = hypervisor.find_pool(host.pool())?;
-    delete_found(host, hypervisor, instance, name, pool.as_ref(), act)
+    let (pool, files) = (pool.as_ref(), Some(files));
+    delete_found(host, hypervisor, instance, name, pool, files, Act::Delete)
 }
 
 fn delete_found(
@@ -84,6 +88,7 @@ fn delete_found(
     instance: &Instance,
     name: &InstanceName,
     pool: Option<&PoolInfo>,
+    files: Option<&Files>,
     act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
@@ -96,11 +101,53 @@ fn delete_found(
             .push(format!("storage pool {} {gone}", host.pool()));
         Vec::new()
     };
+    ensure_unused(host, hypervisor, instance, &volumes, files)?;
     delete_domain(hypervisor, instance, act, &mut deleted)?;
     for volume in volumes {
-        delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
+        delete_volume(host, hypervisor, &volume.name, act, &mut deleted)?;
     }
     Ok(deleted)
+}
+
+/// Somebody may have put a clone on the overlay: its contents would go with it.
+fn ensure_unused(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    volumes: &[VolumeInfo],
+    files: Option<&Files>,
+) -> Result<()> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let read;
+    let files = match files {
+        Some(files) => files,
+        None => {
+            inventory::refresh(hypervisor, host.pool())?;
+            read = Files::read(host.name(), hypervisor, host.pool())?;
+            &read
+        }
+    };
+    let domain = &instance.domain.name;
+    for volume in volumes {
+        let users = files.others_using(&volume.path, domain);
+        if users.is_empty() {
+            continue;
+        }
+        let what = format!(
+            "volume {} of {domain} is used by {}: nothing was touched",
+            volume.name,
+            users.join(", ")
+        );
+        let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
+        let leftover = "what only a merged snapshot left there";
+        return Err(error.hint(format!(
+            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {} NAME",
+            host.pool()
+        )));
+    }
+    Ok(())
 }
 
 fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
@@ -163,7 +210,7 @@ fn not_active(host: &HostSession, so: &str) -> Error {
     .hint(format!("on the host: virsh pool-start {pool}"))
 }
 
-/// The names of the volumes to delete with the domain: overlay first, seed last.
+/// The volumes to delete with the domain: overlay first, seed last.
 ///
 /// Only our exact names, and only where the domain really has them as disks (or, for ours, recorded them).
 fn own_volumes(
@@ -171,26 +218,22 @@ fn own_volumes(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
-) -> Result<Vec<String>> {
-    let find = |volume: &str| inventory::find_volume_path(hypervisor, host.pool(), volume);
+) -> Result<Vec<VolumeInfo>> {
+    let find = |volume: &str| inventory::find_volume(hypervisor, host.pool(), volume);
     let volumes = [name.overlay_volume(), name.seed_volume()];
     let (overlay, seed) = parallel::both(|| find(&volumes[0]), || find(&volumes[1]));
     let (overlay, seed) = (overlay?, seed?);
-    ensure_disk_is_overlay(host, overlay.as_deref(), instance)?;
-    let mut own = Vec::new();
-    for (volume, path) in volumes.into_iter().zip([overlay, seed]) {
+    let path = overlay.as_ref().map(|overlay| overlay.path.as_str());
+    ensure_disk_is_overlay(host, path, instance)?;
+    let mut own: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
+    own.retain(|volume| {
         let recorded = instance.metadata().is_some_and(|m| {
             m.volumes
                 .iter()
-                .any(|v| v.name == volume && v.pool == host.pool())
+                .any(|v| v.name == volume.name && v.pool == host.pool())
         });
-        let is_disk = path
-            .as_ref()
-            .is_some_and(|path| instance.info.paths().any(|p| p == path));
-        if is_disk || (recorded && path.is_some()) {
-            own.push(volume);
-        }
-    }
+        recorded || instance.info.paths().any(|path| path == volume.path)
+    });
     Ok(own)
 }
 
@@ -227,7 +270,7 @@ fn ensure_disk_is_overlay(
     .on_host(host.name())
     // Without --base it would be merged further down: into the base image, which others share.
     .hint(format!(
-        "merge it first, on the host: virsh blockcommit {} vda --base {overlay} --active --pivot",
+        "merge it first, on the host: virsh blockcommit {} vda --base {overlay} --active --pivot --delete",
         instance.domain.name
     )))
 }
@@ -300,82 +343,4 @@ fn delete_volume(
         deleted.gone.push(format!("volume {volume}"));
     }
     Ok(())
-}
-
-/// The mark inside the instance's seed volume, if there is one.
-pub fn seed_mark(
-    hypervisor: &dyn Hypervisor,
-    pool: &str,
-    name: &InstanceName,
-) -> Result<Option<SeedMark>> {
-    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
-    Ok(head
-        .as_deref()
-        .and_then(crate::seed::read_mark)
-        .filter(|mark| mark.name == name.as_str()))
-}
-
-/// Overlay and seed without a domain: ours only if the seed says so, and only if nothing uses them.
-fn delete_leftovers(
-    host: &HostSession,
-    hypervisor: &dyn Hypervisor,
-    name: &InstanceName,
-    pool: Option<&PoolInfo>,
-    act: Act,
-) -> Result<Deleted> {
-    let mut deleted = Deleted::default();
-    match pool {
-        Some(pool) if pool.active => {}
-        // "Already absent" might be wrong, and nobody would look again.
-        Some(_) => {
-            return Err(not_active(
-                host,
-                &format!("whether volumes of {name} are left can't be seen"),
-            ));
-        }
-        None => return Ok(deleted),
-    }
-    let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
-    let (overlay, seed) =
-        parallel::both(|| find(name.overlay_volume()), || find(name.seed_volume()));
-    let (overlay, seed) = (overlay?, seed?);
-    let fault = match (&seed, &overlay) {
-        (Some(seed), Some(overlay)) => overlay_fault(seed, overlay),
-        _ => None,
-    };
-    let there: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
-    if there.is_empty() {
-        return Ok(deleted);
-    }
-    if seed_mark(hypervisor, host.pool(), name)?.is_none() {
-        for VolumeInfo { name, .. } in there {
-            deleted.notes.push(format!(
-                "volume {name} was left alone: nothing shows that egressctl made it"
-            ));
-        }
-        return Ok(deleted);
-    }
-    if let Some(fault) = fault {
-        deleted
-            .notes
-            .push(format!("its volumes were left alone: {fault}"));
-        return Ok(deleted);
-    }
-    for VolumeInfo {
-        name: volume, path, ..
-    } in there
-    {
-        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
-        if users.is_empty() {
-            delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
-        } else {
-            deleted.notes.push(format!(
-                "volume {volume} was left alone: used by {}",
-                users.join(", ")
-            ));
-            // The seed is the mark: it stays as long as the overlay does.
-            break;
-        }
-    }
-    Ok(deleted)
 }

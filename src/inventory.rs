@@ -30,10 +30,34 @@ pub fn find_volume(
 
 /// Everything that uses the file at `path`: domains with it in a disk's chain, and volumes backed by it.
 ///
-/// Whoever made them. An object that vanishes meanwhile uses nothing; one that can't be read is an error, so that
-/// doubt never looks like "unused".
+/// Whoever made them, and after a look into the pool's directory, as the file is about to go. An object that vanishes
+/// meanwhile uses nothing; one that can't be read is an error, so that doubt never looks like "unused".
 pub fn users_of_path(hypervisor: &dyn Hypervisor, pool: &str, path: &str) -> Result<Vec<String>> {
+    refresh(hypervisor, pool)?;
     Ok(Files::read("", hypervisor, pool)?.users_of(path))
+}
+
+/// Lets libvirt look into the pool's directory: it doesn't know of a file that somebody made beside it, an overlay by
+/// `qemu-img` say. A pool that is busy, with an upload or a volume that is being made, can't be looked into now.
+///
+/// Errors: libvirt stops a pool that it fails to refresh.
+pub fn refresh(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Refreshed> {
+    match hypervisor.refresh_pool(pool) {
+        Ok(()) => Ok(Refreshed::Yes),
+        Err(error) if error.reason() == Reason::PoolBusy => Ok(Refreshed::Busy),
+        Err(error) => Err(error.hint(format!(
+            "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {pool}"
+        ))),
+    }
+}
+
+/// Whether libvirt has looked into a pool's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refreshed {
+    /// It has.
+    Yes,
+    /// The pool was busy.
+    Busy,
 }
 
 /// A domain with every path that its XML names.
@@ -119,25 +143,16 @@ impl Files {
         Ok(files)
     }
 
-    /// Like [`read`](Self::read), but lets libvirt look into the directories first: it doesn't know of a file that
-    /// somebody made beside it, an overlay by `qemu-img` say. Only for when something that others may use is about to
-    /// go: libvirt stops a pool that it fails to refresh.
-    ///
-    /// A pool that is busy, with an upload or a volume that is being made, can't be looked into now.
+    /// Like [`read`](Self::read), after a [`refresh`] of every active pool. Only for when something that others may
+    /// use is about to go.
     pub fn read_fresh(host: &str, hypervisor: &dyn Hypervisor, pool: &str) -> Result<Self> {
         let mut busy = Vec::new();
         for name in hypervisor.list_pools()? {
             if name != pool && hypervisor.find_pool(&name)?.is_none_or(|p| !p.active) {
                 continue;
             }
-            match hypervisor.refresh_pool(&name) {
-                Ok(()) => {}
-                Err(error) if error.reason() == Reason::PoolBusy => busy.push(name),
-                Err(error) => {
-                    return Err(error.hint(format!(
-                        "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {name}"
-                    )));
-                }
+            if refresh(hypervisor, &name)? == Refreshed::Busy {
+                busy.push(name);
             }
         }
         let mut files = Self::read(host, hypervisor, pool)?;
@@ -162,6 +177,13 @@ impl Files {
     /// Who uses the file at `path`, for people: domains that name it, and volumes that are backed by it.
     pub fn users_of(&self, path: &str) -> Vec<String> {
         self.users(path, &|backing| backing == path)
+    }
+
+    /// Who else uses a file of this domain's, for people.
+    pub fn others_using(&self, path: &str, domain: &str) -> Vec<String> {
+        let mut users = self.users_of(path);
+        users.retain(|user| *user != format!("domain {domain}"));
+        users
     }
 
     /// Who uses a base image, or might: also overlays that name its file in another way (through a symbolic link,

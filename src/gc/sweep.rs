@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::inventory::{HostView, SeedView, Sharing, read_seed, view_marker};
 use super::plan::{Decision, Judge, Rules, Target, judge_instance};
 use super::{Item, inventory};
-use crate::delete::{Act, delete_instance};
+use crate::delete::delete_instance;
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::image::identity::{MARKER_LIMIT, marker_volume};
@@ -146,7 +146,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// This host's files first, then those of hosts that may share its pool; fresh by [`FRESH`].
+    /// This host's files first, then those of hosts that may share its pool; fresh by [`FRESH`]. What somebody made
+    /// beside libvirt is looked for once.
     fn files(&mut self) -> Result<&[Files]> {
         if self
             .files
@@ -154,6 +155,10 @@ impl Sweep<'_> {
             .is_none_or(|(until, _)| Instant::now() >= *until)
         {
             let began = Instant::now();
+            if self.files.is_none() {
+                let hypervisor = self.host.connect()?;
+                crate::inventory::refresh(&*hypervisor, self.host.pool())?;
+            }
             let files = read_files(self.host, self.hosts, self.view.shared, false)?;
             self.files = Some((Instant::now() + FRESH.max(began.elapsed()), files));
         }
@@ -184,7 +189,7 @@ impl Sweep<'_> {
             None => return Ok(Done::Kept("there is no reason any more".to_owned())),
         }
         let name = InstanceName::new(name)?;
-        let deleted = delete_instance(host, hypervisor, &instance, &name, Act::Delete)
+        let deleted = delete_instance(host, hypervisor, &instance, &name, files)
             .map_err(|error| error.while_doing(format!("deleting instance {name}")))?;
         for note in deleted.notes {
             log::info!("host={} {name}: {note}", host.name());

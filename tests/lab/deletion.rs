@@ -127,4 +127,43 @@ fn a_disk_that_a_snapshot_moved_is_in_doubt_until_it_is_merged() {
     lab.run(&["delete", name]).exits(0);
     assert!(!lab.has_domain("nas1", name));
     crate::pull::assert_ready(&lab, "nas1", key);
+    assert_eq!(lab.volumes("nas1", &format!("{name}.s1")), [""; 0]);
+}
+
+#[test]
+fn an_instance_that_others_build_on_stays_until_they_are_gone() {
+    let lab = lab!();
+    let (name, clone) = ("lt-built-on", "lt-clone.qcow2");
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    // Made beside libvirt, which doesn't know of it before it looks.
+    let dir = "/var/lib/libvirt/images";
+    let make = format!("cd {dir} && qemu-img create -q -f qcow2 -F qcow2 -b {dir}/{name}.qcow2");
+    lab.on("nas1", &format!("{make} {clone}"));
+    let state = || {
+        let files = lab.on("nas1", &format!("cd {dir} && ls -s {name}* {clone}"));
+        let running = lab.virsh("nas1", &["domstate", name]);
+        (files, running, lab.virsh("nas1", &["dumpxml", name]))
+    };
+    let before = state();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    lab.run(&["gc", "--min-age", "0s", "--zone", "nas1"])
+        .exits(0);
+    assert_eq!(state(), before, "gc leaves it alone");
+    for more in [&[][..], &["--dry-run"]] {
+        let run = lab.run(&[&["delete", name, "-o", "json"], more].concat());
+        let run = run.exits(1).fails_with("InDoubt", "virsh vol-delete");
+        assert!(
+            run.errors()[0]["message"].to_string().contains(clone),
+            "{run}"
+        );
+        assert_eq!(state(), before, "nothing was touched");
+    }
+    // What the hint says, to the letter but for the name.
+    lab.virsh("nas1", &["vol-delete", "--pool", "default", clone]);
+    lab.run(&["delete", name]).exits(0);
+    assert!(!lab.has_domain("nas1", name));
+    assert!(lab.volumes("nas1", name).is_empty());
 }

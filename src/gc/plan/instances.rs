@@ -75,8 +75,7 @@ fn ensure_may_go(
         let Some(info) = files.volume(&volume) else {
             continue;
         };
-        let mut users = files.users_of(&info.path);
-        users.retain(|user| *user != format!("domain {name}"));
+        let users = files.others_using(&info.path, name.as_str());
         if !users.is_empty() {
             return Err(format!("in doubt: {volume} is {}", used_by(&users)));
         }

@@ -1,0 +1,93 @@
+//! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
+
+use super::{Act, Deleted, delete_volume, not_active};
+use crate::error::Result;
+use crate::host::HostSession;
+use crate::inventory;
+use crate::leftover::overlay_fault;
+use crate::libvirt::{Hypervisor, PoolInfo};
+use crate::name::InstanceName;
+use crate::parallel;
+use crate::seed::SeedMark;
+use crate::xml::volume::VolumeInfo;
+
+/// Enough of a seed to hold its mark, in bytes.
+pub const SEED_HEAD: usize = 40 * 1024;
+
+/// The mark inside the instance's seed volume, if there is one.
+pub fn seed_mark(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    name: &InstanceName,
+) -> Result<Option<SeedMark>> {
+    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
+    Ok(head
+        .as_deref()
+        .and_then(crate::seed::read_mark)
+        .filter(|mark| mark.name == name.as_str()))
+}
+
+/// Overlay and seed without a domain: ours only if the seed says so, and only if nothing uses them.
+pub(super) fn delete(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    pool: Option<&PoolInfo>,
+    act: Act,
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
+    match pool {
+        Some(pool) if pool.active => {}
+        // "Already absent" might be wrong, and nobody would look again.
+        Some(_) => {
+            return Err(not_active(
+                host,
+                &format!("whether volumes of {name} are left can't be seen"),
+            ));
+        }
+        None => return Ok(deleted),
+    }
+    let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
+    let (overlay, seed) =
+        parallel::both(|| find(name.overlay_volume()), || find(name.seed_volume()));
+    let (overlay, seed) = (overlay?, seed?);
+    let fault = match (&seed, &overlay) {
+        (Some(seed), Some(overlay)) => overlay_fault(seed, overlay),
+        _ => None,
+    };
+    let there: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
+    if there.is_empty() {
+        return Ok(deleted);
+    }
+    if seed_mark(hypervisor, host.pool(), name)?.is_none() {
+        for VolumeInfo { name, .. } in there {
+            deleted.notes.push(format!(
+                "volume {name} was left alone: nothing shows that egressctl made it"
+            ));
+        }
+        return Ok(deleted);
+    }
+    if let Some(fault) = fault {
+        deleted
+            .notes
+            .push(format!("its volumes were left alone: {fault}"));
+        return Ok(deleted);
+    }
+    for VolumeInfo {
+        name: volume, path, ..
+    } in there
+    {
+        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
+        if users.is_empty() {
+            delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
+        } else {
+            deleted.notes.push(format!(
+                "volume {volume} was left alone: used by {}",
+                users.join(", ")
+            ));
+            // The seed is the mark: it stays as long as the overlay does.
+            break;
+        }
+    }
+    Ok(deleted)
+}
