@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::{Error, Reason, Result};
-use crate::libvirt::{self, AddressSource, DomainRef, DomainState};
+use crate::libvirt::{self, AddressSource, DomainRef, DomainState, PAUSED_STARTING_UP};
 use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::{Manager, Mark, Metadata, VolumeRole};
 
@@ -116,18 +116,9 @@ impl Instance {
         .hint(format!("a copy, on the host: virsh undefine --nvram {name} removes it, its disks stay")))
     }
 
-    /// Its status by product rules: running or blocked with an address is Running, without one (or with no state)
-    /// Provisioning, and everything else Stopped.
+    /// Its status by its state and addresses.
     pub fn status(&self) -> Status {
-        match self.state {
-            DomainState::Running | DomainState::Blocked if self.addresses.primary().is_some() => {
-                Status::Running
-            }
-            DomainState::Running | DomainState::Blocked | DomainState::NoState => {
-                Status::Provisioning
-            }
-            _ => Status::Stopped,
-        }
+        status_of(self.state, self.addresses.primary().is_some())
     }
 
     /// Whether it makes sense to ask for its addresses.
@@ -142,6 +133,19 @@ impl Instance {
             .iter()
             .map(|interface| interface.mac.as_str())
             .collect()
+    }
+}
+
+/// Running or blocked with an address is Running, without one (or with no state, or while libvirt is starting it)
+/// Provisioning, and everything else Stopped.
+fn status_of(state: DomainState, has_address: bool) -> Status {
+    match state {
+        DomainState::Running | DomainState::Blocked if has_address => Status::Running,
+        DomainState::Running
+        | DomainState::Blocked
+        | DomainState::NoState
+        | DomainState::Paused(PAUSED_STARTING_UP) => Status::Provisioning,
+        _ => Status::Stopped,
     }
 }
 
@@ -187,6 +191,28 @@ fn is_routable(address: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_runs_with_an_address_is_running() {
+        use DomainState::*;
+        let status = |state| [status_of(state, false), status_of(state, true)];
+        for state in [Running, Blocked] {
+            assert_eq!(status(state), [Status::Provisioning, Status::Running]);
+        }
+        for state in [NoState, Paused(PAUSED_STARTING_UP)] {
+            assert_eq!(status(state), [Status::Provisioning; 2], "{state}");
+        }
+        for state in [
+            Paused(5),
+            Shutdown,
+            Shutoff(1),
+            Crashed,
+            PmSuspended,
+            Other(9),
+        ] {
+            assert_eq!(status(state), [Status::Stopped; 2], "{state}");
+        }
+    }
 
     fn interface(name: &str, mac: &str, addresses: &[&str]) -> libvirt::InterfaceInfo {
         libvirt::InterfaceInfo {

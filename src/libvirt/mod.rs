@@ -61,6 +61,9 @@ pub enum DomainState {
 /// The reason in [`DomainState::Shutoff`] that says `virDomainDestroy` (`VIR_DOMAIN_SHUTOFF_DESTROYED`).
 pub const SHUTOFF_DESTROYED: u32 = 2;
 
+/// The reason in [`DomainState::Paused`] that says that its QEMU is being set up (`VIR_DOMAIN_PAUSED_STARTING_UP`).
+pub const PAUSED_STARTING_UP: u32 = 11;
+
 impl DomainState {
     /// From the numbers of `virDomainGetState`.
     pub fn from_raw(state: u32, reason: u32) -> Self {
@@ -97,7 +100,7 @@ impl fmt::Display for DomainState {
             DomainState::Other(n) => return write!(f, "state {n}"),
             DomainState::Paused(reason) => (
                 "paused",
-                match reason {
+                match *reason {
                     1 => "user",
                     2 => "migration",
                     3 => "save",
@@ -108,7 +111,7 @@ impl fmt::Display for DomainState {
                     8 => "shutting down",
                     9 => "snapshot",
                     10 => "crashed",
-                    11 => "starting up",
+                    PAUSED_STARTING_UP => "starting up",
                     12 => "post-copy",
                     13 => "post-copy failed",
                     14 => "API error",
