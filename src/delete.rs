@@ -121,13 +121,12 @@ fn ensure_unused(
         return Ok(());
     }
     let read;
-    let files = match files {
-        Some(files) => files,
-        None => {
-            inventory::refresh(hypervisor, host.pool())?;
-            read = Files::read(host.name(), hypervisor, host.pool())?;
-            &read
-        }
+    let files = if let Some(files) = files {
+        files
+    } else {
+        inventory::refresh(hypervisor, host.pool())?;
+        read = Files::read(host.name(), hypervisor, host.pool())?;
+        &read
     };
     let domain = &instance.domain.name;
     for volume in volumes {

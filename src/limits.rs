@@ -1,6 +1,9 @@
-//! How long things may take: the defaults, and `$EGRESSCTL_LIMITS` for networks and hosts that need others.
+//! How long things may take: the defaults, and `$EGRESSCTL_LIMITS` for networks and hosts that need others. And how
+//! many files may be open.
 
 use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::Limits;
@@ -54,6 +57,21 @@ impl TimeLimits {
             *limit = Duration::from_secs(seconds);
         }
         Ok(limits)
+    }
+}
+
+/// Raises this process's soft limit on open files to the hard one (getrlimit(2), `RLIMIT_NOFILE`).
+///
+/// A host takes about ten descriptors while it is asked: the usual soft limit of 1,024 would end at a hundred hosts.
+/// Where the system refuses, it stays as it was.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log::debug!("the limit on open files stays {limit:?}: {error}");
     }
 }
 

@@ -113,6 +113,7 @@ impl<'a> Context<'a> {
                 .map(|text| text.to_string_lossy())
                 .as_deref(),
         )?;
+        limits::raise_open_files();
         let hosts = HostSession::of_provider(&provider, cancels, Some(&asks_once()), limits);
         Ok(Context {
             ui,

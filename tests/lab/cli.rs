@@ -18,6 +18,12 @@ pub(crate) struct Cli {
     binary: Option<PathBuf>,
 }
 
+/// The binary to test.
+pub(crate) fn binary() -> PathBuf {
+    let given = std::env::var_os("EGRESSCTL_BIN").map(PathBuf::from);
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into())
+}
+
 impl Cli {
     /// With this configuration file and home directory.
     pub(crate) fn new(config: PathBuf, home: PathBuf) -> Self {
@@ -44,10 +50,7 @@ impl Cli {
 
     /// Ready to be started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let own = || std::env::var_os("EGRESSCTL_BIN").map(PathBuf::from);
-        let binary = self.binary.clone().or_else(own);
-        let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_egressctl").into());
-        let mut command = Command::new(binary);
+        let mut command = Command::new(self.binary.clone().unwrap_or_else(binary));
         command
             .args(args)
             .env_clear()

@@ -1,7 +1,10 @@
 //! Several instances in one run, the host that is chosen for them, and deletions that are only planned.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
+use crate::cli::binary;
 use crate::lab;
 use crate::pull::with_image;
 use crate::support::Lab;
@@ -182,4 +185,17 @@ fn a_planned_deletion_names_everything_and_touches_nothing() {
         "{done}"
     );
     assert!(lab.volumes("nas1", name).is_empty());
+}
+
+#[test]
+fn a_low_soft_limit_on_open_files_is_raised() {
+    let lab = lab!();
+    let script = lab.write(
+        "few-files",
+        "#!/bin/sh\nulimit -Sn 16\nexec \"$BINARY\" \"$@\"\n",
+    );
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    // Two hosts with ten descriptors each.
+    let cli = lab.cli().binary(script).env("BINARY", binary());
+    cli.run(&["list"]).exits(0).says_nothing();
 }

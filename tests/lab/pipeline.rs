@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::cli::binary;
 use crate::lab;
 
 #[test]
@@ -9,9 +10,8 @@ fn the_ci_job_fetches_a_page_through_its_own_proxy_and_leaves_nothing() {
     let lab = lab!();
     let uid = format!("lt-ci-{}", std::process::id());
     let path = format!("/index.html?{uid}");
-    let binary = std::env::var("EGRESSCTL_BIN");
-    let binary = binary.unwrap_or_else(|_| env!("CARGO_BIN_EXE_egressctl").to_owned());
-    let folder = std::path::Path::new(&binary).parent().unwrap();
+    let binary = binary();
+    let folder = binary.parent().unwrap();
     let output = Command::new("examples/ci-pipeline.sh")
         .args(["curl", "-fsS", "--max-time", "30", &lab.url(&path)])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cli::{Cli, Run};
+use crate::cli::{Cli, Run, binary};
 use crate::crash::faulty;
 use crate::instances::create;
 use crate::lab;
@@ -18,10 +18,12 @@ const LOOPS: Duration = Duration::from_secs(45);
 
 /// The binary as another machine would run it: in a PID namespace of its own nobody can see whether its process lives.
 fn elsewhere(lab: &Lab) -> PathBuf {
-    let own = std::env::var("EGRESSCTL_BIN");
-    let binary = own.unwrap_or_else(|_| env!("CARGO_BIN_EXE_egressctl").to_owned());
-    let script =
-        format!("#!/bin/sh\nexec unshare --pid --fork --kill-child=KILL -- {binary} \"$@\"\n");
+    let binary = binary();
+    let run = format!(
+        "unshare --pid --fork --kill-child=KILL -- {}",
+        binary.display()
+    );
+    let script = format!("#!/bin/sh\nexec {run} \"$@\"\n");
     let path = lab.write("elsewhere", script);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     path
