@@ -26,6 +26,15 @@ use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
 
+/// An instance that exists and runs, as the host had it then.
+#[derive(Debug, Clone)]
+pub struct Ensured {
+    /// The instance.
+    pub instance: Instance,
+    /// Whether this run made it.
+    pub is_new: bool,
+}
+
 /// Makes sure that the instance exists and runs; gives it back as the host has it then.
 ///
 /// What vanishes under it was deleted by somebody else, and can be made again: that is Transient, not `NotFound`.
@@ -34,7 +43,7 @@ pub fn ensure(
     spec: &CreateSpec,
     observer: &dyn PullObserver,
     warn: &dyn Fn(&str),
-) -> Result<Instance> {
+) -> Result<Ensured> {
     try_ensure(host, spec, observer, warn).map_err(|error| {
         let error = match error.class() {
             Class::NotFound => error.with_class(Class::Transient),
@@ -54,14 +63,15 @@ fn try_ensure(
     spec: &CreateSpec,
     observer: &dyn PullObserver,
     warn: &dyn Fn(&str),
-) -> Result<Instance> {
+) -> Result<Ensured> {
+    let is = |is_new| move |instance| Ensured { instance, is_new };
     let hypervisor = host.connect()?;
     let facts = preflight(host, &*hypervisor, spec)?;
     let mut hollow = None;
     if let Some(instance) = facts.existing {
         let wanted = existing::decide(&instance, spec) == Decision::Adopt;
         if !wanted || !hollow::is_hollow(host, &*hypervisor, &instance, &spec.name)? {
-            return adopt(&*hypervisor, instance, spec);
+            return adopt(&*hypervisor, instance, spec).map(is(false));
         }
         hollow = Some(instance);
     }
@@ -92,8 +102,8 @@ fn try_ensure(
         &mut undo,
     );
     match made {
-        Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found),
-        Ok(Outcome::Unread(domain)) => reread(host, &domain).map_err(|error| {
+        Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found).map(is(true)),
+        Ok(Outcome::Unread(domain)) => reread(host, &domain).map(is(true)).map_err(|error| {
             error.hint(format!(
                 "the instance was made and runs: egressctl get {}",
                 domain.name
@@ -101,7 +111,7 @@ fn try_ensure(
         }),
         Ok(Outcome::Appeared(instance)) => {
             // Another create of the same name won; what this one made so far is nothing.
-            adopt(&*hypervisor, *instance, spec)
+            adopt(&*hypervisor, *instance, spec).map(is(false))
         }
         Err(error) => Err(undo.roll_back(host, error.on_host(host.name()))),
     }

@@ -55,7 +55,6 @@ const CREATE: &[(&str, usize)] = &[
     ("virDomainCreate", 1),
     ("virDomainGetState", 1),
     ("virDomainGetXMLDesc", 1),
-    ("virDomainInterfaceAddresses", 3),
 ];
 
 /// One running instance whose agent doesn't answer.

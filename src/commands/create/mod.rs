@@ -11,11 +11,10 @@ use jiff::Timestamp;
 use super::Context;
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
-use crate::create::{ensure, make_image_ready, plan};
+use crate::create::{Ensured, ensure, make_image_ready, plan};
 use crate::error::{Error, Result};
 use crate::find;
 use crate::host::HostSession;
-use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
 use crate::parallel;
 use request::{Job, Placed, Request};
@@ -53,15 +52,15 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     let made = parallel::map(jobs, AT_ONCE, |job| {
         let warn = |text: &str| warned.warn(context, job.host, text);
         let made = ensure(job.host, &job.spec, &bars, &warn);
-        made.map(|instance| (job.host, instance))
+        made.map(|made| (job.host, made))
             .map_err(|error| error.on_host(job.host.name()))
     });
     let (made, failed) = part(made);
     errors.extend(failed);
     // Waiting is nothing but looking: they boot all together.
     let count = made.len().min(WAITS_AT_ONCE);
-    let ready = parallel::map(made, count, |(host, instance)| {
-        when_ready(args, context, host, instance).map_err(|error| error.on_host(host.name()))
+    let ready = parallel::map(made, count, |(host, made)| {
+        when_ready(args, context, host, made).map_err(|error| error.on_host(host.name()))
     });
     let (records, failed) = part(ready);
     errors.extend(failed);
@@ -164,8 +163,9 @@ fn when_ready(
     args: &CreateArgs,
     context: &Context<'_>,
     host: &HostSession,
-    instance: Instance,
+    made: Ensured,
 ) -> Result<InstanceRecord> {
+    let instance = made.instance;
     let what = args.wait.map(|what| match what {
         WaitArg::Ip => WaitFor::Ip,
         WaitArg::Agent => WaitFor::Agent,
@@ -181,7 +181,12 @@ fn when_ready(
                 error.hint(format!("it was made and kept as {id}"))
             })?
         }
-        // It is made, whatever happens to the connection from now on: only its address may stay unknown.
+        // Nobody has an address in its first moment, and an ARP table may remember an earlier one of its name.
+        None if made.is_new => Ready {
+            instance,
+            cloud_init: None,
+        },
+        // It is there, whatever happens to the connection from now on: only its address may stay unknown.
         None => Ready {
             instance: find::with_addresses(host, instance),
             cloud_init: None,
