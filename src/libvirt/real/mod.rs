@@ -305,6 +305,11 @@ impl Connection {
         let error = Error::new(class, reason, what)
             .on_host(&self.host)
             .because(&failure.raw.message);
+        if reason == Reason::PoolBusy {
+            return error.hint(
+                "somebody's job runs in the pool (a clone, a wipe): run it again when that is done",
+            );
+        }
         if failure.raw.is_denied() {
             return error
                 .hint("the socket libvirt-sock-ro is for reading only: leave hosts[].socket out, or set it to /run/libvirt/libvirt-sock");

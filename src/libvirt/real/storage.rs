@@ -13,9 +13,11 @@ use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers}
 use crate::error::{Error, Reason, Result};
 use crate::parallel;
 
-/// How often a pool that is busy with another job is asked again, and how long to wait before; longer each time.
-const POOL_RETRIES: u32 = 6;
+/// How often a pool that is busy with another job is asked again, and how long to wait before; longer each time, up to
+/// the longest: 25 s in all, as for any call that gets no answer.
+const POOL_RETRIES: u32 = 16;
 const POOL_WAIT: Duration = Duration::from_millis(250);
+const POOL_LONGEST: Duration = Duration::from_secs(2);
 
 /// The same for a volume, whose other user is done sooner: 4 s in all.
 const VOLUME_RETRIES: u32 = 20;
@@ -97,10 +99,10 @@ impl Connection {
             };
             if failure.raw.is_pool_busy() && pool < POOL_RETRIES {
                 pool += 1;
-                std::thread::sleep(POOL_WAIT * pool);
+                self.cancel.wait(POOL_LONGEST.min(POOL_WAIT * pool));
             } else if failure.raw.is_volume_busy() && volume < VOLUME_RETRIES {
                 volume += 1;
-                std::thread::sleep(VOLUME_WAIT * volume);
+                self.cancel.wait(VOLUME_WAIT * volume);
             } else {
                 return Err(failure);
             }
