@@ -33,6 +33,7 @@ pub mod libvirt;
 pub mod limits;
 pub mod metrics;
 pub mod name;
+pub mod near;
 pub mod output;
 pub mod owner;
 pub mod parallel;

@@ -3,6 +3,7 @@
 use crate::config::{Firmware, Host, Image, ImageFormat, MachineType, Provider};
 use crate::error::{Class, Error, Reason, Result};
 use crate::image::identity::URL_KEY;
+use crate::near::nearest;
 use crate::units;
 
 /// The `--zone` value that leaves the choice to [`choose`].
@@ -215,13 +216,8 @@ pub fn machine_type<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<
 
 fn unknown(reason: Reason, what: &str, wanted: &str, names: &[&str]) -> Error {
     let error = Error::permanent(reason, format!("there is no {what} {wanted:?}"));
-    let near = names
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(name, wanted), name))
-        .filter(|(distance, _)| *distance <= 2)
-        .min();
-    match near {
-        Some((_, name)) => error.hint(format!("did you mean {name}?")),
+    match nearest(wanted, names.iter().copied()) {
+        Some(name) => error.hint(format!("did you mean {name}?")),
         None => error,
     }
 }

@@ -6,6 +6,7 @@ use super::keys::{Key, Kind, Need, Table};
 use super::problems::Problems;
 use super::rules::{self, quoted};
 use super::yaml::{Entry, Mapping, Node, ScalarKind, Value};
+use crate::near::nearest;
 
 /// A mapping whose keys have been checked; its values are checked as they are asked for.
 pub(crate) struct Fields<'t> {
@@ -334,7 +335,7 @@ fn choice(text: &str, choices: &[&str]) -> Result<String, String> {
         return Ok(text.to_string());
     }
     let all = choices.join(", ");
-    Err(match rules::nearest(text, choices.iter().copied()) {
+    Err(match nearest(text, choices.iter().copied()) {
         Some(meant) => format!(
             "{} is none of {all} (did you mean `{meant}`?)",
             quoted(text)

@@ -38,6 +38,8 @@ pub use schema::schema;
 pub use view::{view, view_yaml};
 
 use crate::error::{Error, Reason, Result};
+use crate::input;
+use crate::near::nearest;
 use build::Builder;
 use problems::Problems;
 
@@ -145,7 +147,7 @@ impl Config {
                 skipped.kind
             )));
         }
-        let meant = match rules::nearest(name, names.iter().copied()) {
+        let meant = match nearest(name, names.iter().copied()) {
             Some(meant) => format!(" (did you mean {meant}?)"),
             None => String::new(),
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::document::Row;
 use crate::cli::{Format, SortBy};
 use crate::error::{Error, Reason, Result};
+use crate::near::nearest;
 use crate::units;
 
 /// One column of a table.
@@ -182,13 +183,8 @@ pub(super) fn find<R: Row>(name: &str) -> Result<&'static Column<R>> {
         .collect();
     let error = Error::usage(Reason::BadArgument, format!("there is no column {name:?}"))
         .because(format!("columns: {}", names.join(", ")));
-    let near = names
-        .iter()
-        .map(|title| (strsim::damerau_levenshtein(&normal(title), &wanted), title))
-        .filter(|(distance, title)| *distance <= 2 && *distance < title.len())
-        .min();
-    Err(match near {
-        Some((_, title)) => error.hint(format!("did you mean {title}?")),
+    Err(match nearest(name, names.iter().map(String::as_str)) {
+        Some(title) => error.hint(format!("did you mean {title}?")),
         None => error,
     })
 }
