@@ -46,6 +46,7 @@ pub mod ssh;
 pub mod ssh_client;
 pub mod undo;
 pub mod units;
+pub mod url;
 pub mod xml;
 
 use std::process::ExitCode;
@@ -82,6 +83,11 @@ fn start_log(verbose: u8, ui: &output::Ui) {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         // It would log packets, and with them what passes through: cloud-init content, too.
         .filter_module("russh", log::LevelFilter::Off)
+        // They would log URLs and headers, and with them passwords and tokens.
+        .filter_module("reqwest", log::LevelFilter::Off)
+        .filter_module("hyper", log::LevelFilter::Off)
+        .filter_module("hyper_util", log::LevelFilter::Off)
+        .filter_module("h2", log::LevelFilter::Off)
         .format_target(false)
         .target(env_logger::Target::Pipe(Box::new(ui.log())))
         .write_style(if ui.color() {

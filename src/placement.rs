@@ -5,6 +5,7 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::image::identity::URL_KEY;
 use crate::near::nearest;
 use crate::units;
+use crate::url;
 
 /// The `--zone` value that leaves the choice to [`choose`].
 pub const AUTO: &str = "auto";
@@ -170,11 +171,17 @@ pub fn image(provider: &Provider, wanted: Option<&str>) -> Result<Image> {
     if let Some(image) = provider.images.iter().find(|image| image.key == wanted) {
         return Ok(image.clone());
     }
-    let lower = wanted.to_ascii_lowercase();
-    if lower.starts_with("https://") || lower.starts_with("http://") {
+    if wanted.contains("://") {
+        url::check(wanted).map_err(|why| {
+            Error::permanent(
+                Reason::UnknownImage,
+                format!("no image can be downloaded from there: {why}"),
+            )
+            .because(there())
+        })?;
         return Ok(Image {
             key: URL_KEY.to_owned(),
-            url: wanted.to_owned(),
+            url: wanted.into(),
             sha256: None,
             sha512: None,
             checksum_url: None,

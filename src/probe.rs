@@ -11,6 +11,7 @@ use reqwest::redirect::Policy;
 use serde_json::Value;
 
 use crate::error::{Class, Error, Reason, Result};
+use crate::url::SecretUrl;
 
 /// The most that is read of a page, in bytes: it shall only name an address.
 const PAGE_LIMIT: u64 = 64 << 10;
@@ -29,9 +30,10 @@ pub struct Fetched {
 /// Fetches `url` through the HTTP proxy at `proxy`, without following redirects.
 ///
 /// Errors: [`Reason::ProbeFailed`] of class Unhealthy where no answer came, or one that says that it failed.
-pub fn fetch(proxy: SocketAddr, url: &str, timeout: Duration) -> Result<Fetched> {
+pub fn fetch(proxy: SocketAddr, url: &SecretUrl, timeout: Duration) -> Result<Fetched> {
     let usage = |error: reqwest::Error| {
-        Error::usage(Reason::BadArgument, format!("{url} can't be fetched")).because(error)
+        Error::usage(Reason::BadArgument, format!("{url} can't be fetched"))
+            .because(error.without_url())
     };
     let client = Client::builder()
         .proxy(reqwest::Proxy::all(format!("http://{proxy}")).map_err(usage)?)
@@ -39,7 +41,7 @@ pub fn fetch(proxy: SocketAddr, url: &str, timeout: Duration) -> Result<Fetched>
         .timeout(timeout)
         .build()
         .map_err(usage)?;
-    let request = client.get(url).build().map_err(usage)?;
+    let request = client.get(url.expose()).build().map_err(usage)?;
     let began = Instant::now();
     let failed = |error: &dyn std::error::Error| {
         let mut failure = Error::new(
@@ -185,7 +187,9 @@ mod tests {
             std::thread::spawn(move || relay(&proxy, &far));
             Ok(near)
         };
-        let fetched = through(&connect, |local| fetch(local, "http://probe.test/x", LIMIT));
+        let fetched = through(&connect, |local| {
+            fetch(local, &"http://probe.test/x".into(), LIMIT)
+        });
         let fetched = fetched.unwrap();
         assert_eq!(fetched.status, 302);
         assert_eq!(fetched.egress_ip, Some("192.0.2.7".parse().unwrap()));
@@ -195,11 +199,11 @@ mod tests {
     #[test]
     fn a_proxy_that_does_not_answer_is_unhealthy() {
         let (address, thread) = proxy("");
-        let error = fetch(address, "http://probe.test/", LIMIT).unwrap_err();
+        let error = fetch(address, &"http://probe.test/".into(), LIMIT).unwrap_err();
         assert_eq!(error.class(), Class::Unhealthy);
         assert!(!error.causes().is_empty(), "{error}");
         thread.join().unwrap();
-        let error = fetch(address, "no url", LIMIT).unwrap_err();
+        let error = fetch(address, &"no url".into(), LIMIT).unwrap_err();
         assert_eq!(error.class(), Class::Usage);
     }
 }

@@ -123,8 +123,17 @@ fn valid_files_mean_what_is_expected_and_print_back_to_the_same() {
         }
         // Elsewhere, and without an environment: what is printed must depend on neither.
         let again = config::parse(&printed, Path::new("/elsewhere/x.yaml"), &|_| None);
+        // Secrets in URLs aren't printed; everything else is.
+        let hides = config
+            .providers
+            .iter()
+            .any(|p| !config::hides(p).is_empty());
+        let same = |again: &Config| {
+            again.providers == config.providers
+                || hides && config::view(&again.providers) == config::view(&config.providers)
+        };
         match again {
-            Ok(again) if again.providers == config.providers => {}
+            Ok(again) if same(&again) => {}
             Ok(_) => failures.push(format!("{name}: prints to something else:\n{printed}")),
             Err(error) => failures.push(format!("{name}: prints to an error: {error}\n{printed}")),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::ManagerArg;
+use crate::url::SecretUrl;
 
 /// Which instance is meant.
 #[derive(Debug, Args)]
@@ -151,7 +152,7 @@ pub struct ProbeArgs {
     /// Page to fetch
     #[arg(long, value_name = "URL", default_value = "https://checkip.amazonaws.com/",
           value_hint = clap::ValueHint::Url)]
-    pub url: String,
+    pub url: SecretUrl,
     /// The HTTP proxy's port in the instance
     #[arg(long, value_name = "PORT", default_value_t = 3128, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::load_config;
 use crate::cli::{ConfigCommand, Format, GlobalArgs, InitArgs};
-use crate::config::{HostSpec, init, schema, view, view_yaml};
+use crate::config::{HostSpec, hides, init, schema, view, view_yaml};
 use crate::error::{Error, Reason, Result};
 use crate::output::Ui;
 
@@ -44,6 +44,13 @@ fn print_view(global: &GlobalArgs, ui: &Ui) -> Result<()> {
         Some(_) => vec![config.provider(global.provider.as_deref())?],
         None => config.providers.iter().collect(),
     };
+    let hidden: Vec<&str> = providers.iter().flat_map(|one| hides(one)).collect();
+    if !hidden.is_empty() {
+        ui.note(&format!(
+            "shown without passwords and queries, so that they can't be downloaded from: the URLs of {}",
+            hidden.join(", ")
+        ));
+    }
     match ui.format() {
         Format::Json => ui.data(&format!("{:#}\n", view(providers))),
         _ => ui.data(&view_yaml(providers)?),

@@ -8,9 +8,12 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::output::{Document, ProbeRecord};
 use crate::probe::{Fetched, fetch, through};
 use crate::reach::{self, Way};
+use crate::url::{self, SecretUrl};
 
 pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<ProbeRecord>()?;
+    url::check(args.url.expose())
+        .map_err(|why| Error::usage(Reason::BadArgument, format!("--url: {why}")))?;
     let (host, instance) = context.running(&args.target)?;
     let hypervisor = host.connect()?;
     let (instance, ip) = context.with_address(host, instance)?;
@@ -56,7 +59,7 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
 }
 
 /// An answer that says that it didn't work: the proxy's own, or the page's.
-fn failure(fetched: &Fetched, url: &str) -> Option<Error> {
+fn failure(fetched: &Fetched, url: &SecretUrl) -> Option<Error> {
     (fetched.status >= 400).then(|| {
         Error::new(
             Class::Unhealthy,

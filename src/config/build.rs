@@ -199,10 +199,10 @@ impl Builder<'_> {
         let firmware = fields.text("firmware", self.problems);
         Some(Image {
             key: key.to_string(),
-            url: url?,
+            url: url?.as_str().into(),
             sha256,
             sha512,
-            checksum_url,
+            checksum_url: checksum_url.map(|url| url.as_str().into()),
             format: if format? == "raw" {
                 ImageFormat::Raw
             } else {

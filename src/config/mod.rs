@@ -35,7 +35,7 @@ pub use model::{
     Provider, ProviderKind, Reach, SshAuth, SshTarget, VirtType,
 };
 pub use schema::schema;
-pub use view::{view, view_yaml};
+pub use view::{hides, view, view_yaml};
 
 use crate::error::{Error, Reason, Result};
 use crate::input;

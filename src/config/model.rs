@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::url::SecretUrl;
+
 /// One provider entry of type `kvm` or `kvm2`, with every default filled in. Its `Debug` keeps `vendor_data` to itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Provider {
@@ -80,13 +82,13 @@ pub struct Image {
     /// Its key, what `--image` names.
     pub key: String,
     /// Where it is downloaded from, http or https.
-    pub url: String,
+    pub url: SecretUrl,
     /// SHA-256 of the published bytes, 64 lower-case hex digits.
     pub sha256: Option<String>,
     /// SHA-512 of the published bytes, 128 lower-case hex digits.
     pub sha512: Option<String>,
     /// A SHA256SUMS or SHA512SUMS file that lists the published bytes' digest.
-    pub checksum_url: Option<String>,
+    pub checksum_url: Option<SecretUrl>,
     /// The disk format inside.
     pub format: ImageFormat,
     /// The firmware its instances boot with.

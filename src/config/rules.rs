@@ -209,29 +209,8 @@ fn socket(text: &str) -> Result<String, String> {
 
 fn url(text: &str) -> Result<String, String> {
     ordinary(text)?;
-    // An URL may hold a password, which an error must not show.
-    let shown = if text.contains('@') {
-        "the URL (not shown, as it may hold a password)".to_string()
-    } else {
-        quoted(text)
-    };
-    if text.contains(char::is_whitespace) {
-        return Err(format!("{shown} has a blank in it"));
-    }
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(format!("{shown} is no http(s) URL"));
-    };
-    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
-        return Err(format!("{shown} is neither http nor https"));
-    }
-    // `Url` would take the first path segment of `https:///x` for the host.
-    if rest.is_empty() || rest.starts_with(['/', '?', '#', '\\', ':']) {
-        return Err(format!("{shown} names no host"));
-    }
-    match Url::parse(text) {
-        Ok(_) => Ok(text.to_string()),
-        Err(error) => Err(format!("{shown} is not valid: {error}")),
-    }
+    crate::url::check(text)?;
+    Ok(text.to_string())
 }
 
 fn digest(text: &str, wanted: usize) -> Result<String, String> {

@@ -8,10 +8,22 @@ use super::model::{
     Host, HostKeyPolicy, Image, KeySource, Nic, Provider, ProviderKind, Reach, SshAuth, SshTarget,
 };
 use crate::error::{Error, Reason, Result};
+use crate::url::SecretUrl;
 
-/// The document that means exactly these providers, with nothing left to a default.
+/// The document that means exactly these providers, with nothing left to a default; URLs without what may be secret
+/// in them (see [`hides`]).
 pub fn view<'a>(providers: impl IntoIterator<Item = &'a Provider>) -> Value {
     json!({ "providers": providers.into_iter().map(provider).collect::<Vec<_>>() })
+}
+
+/// The images whose URLs [`view`] shows otherwise than they are.
+pub fn hides(provider: &Provider) -> Vec<&str> {
+    let hidden = |url: &SecretUrl| url.record() != url.expose();
+    let images = provider.images.iter();
+    images
+        .filter(|image| hidden(&image.url) || image.checksum_url.as_ref().is_some_and(hidden))
+        .map(|image| image.key.as_str())
+        .collect()
 }
 
 /// The same as YAML text.
@@ -96,15 +108,16 @@ fn auth(provider: &Provider) -> Map<String, Value> {
 
 fn image(image: &Image) -> Value {
     let mut value = Map::new();
-    value.insert("url".into(), image.url.as_str().into());
-    let digests = [
+    value.insert("url".into(), image.url.record().into());
+    let checksum_url = image.checksum_url.as_ref().map(SecretUrl::record);
+    let rest = [
         ("sha256", &image.sha256),
         ("sha512", &image.sha512),
-        ("checksumUrl", &image.checksum_url),
+        ("checksumUrl", &checksum_url),
     ];
-    for (key, digest) in digests {
-        if let Some(digest) = digest {
-            value.insert(key.into(), digest.as_str().into());
+    for (key, text) in rest {
+        if let Some(text) = text {
+            value.insert(key.into(), text.as_str().into());
         }
     }
     value.insert("format".into(), image.format.as_str().into());

@@ -51,10 +51,12 @@ pub(super) fn decide(instance: &Instance, spec: &CreateSpec) -> Decision {
         ));
     }
     let wanted = spec.record();
-    if metadata.spec_hash == wanted.hash() {
+    let differences = metadata.spec.differences(&wanted);
+    // A URL with secrets in it was recorded, and hashed, as it was by earlier versions.
+    if differences.is_empty() || metadata.spec_hash == wanted.hash() {
         return Decision::Adopt;
     }
-    Decision::Refuse(differs(name, &metadata.spec.differences(&wanted)))
+    Decision::Refuse(differs(name, &differences))
 }
 
 fn differs(name: &str, differences: &[String]) -> Error {

@@ -117,7 +117,7 @@ impl CreateSpec {
     pub fn record(&self) -> SpecRecord {
         SpecRecord {
             image: if self.image.key == crate::image::identity::URL_KEY {
-                self.image.url.clone()
+                self.image.url.record()
             } else {
                 self.image.key.clone()
             },

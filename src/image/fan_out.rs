@@ -86,7 +86,7 @@ impl FanOut<'_> {
         let image = self.request.image;
         let download = match download {
             Some(download) => download,
-            None => Download::open(&image.url, self.cancel)?,
+            None => Download::open(image.url.expose(), self.cancel)?,
         };
         let validators = download.validators.clone();
         // A takeover opens anew, and a moving image may have moved: its volume is named by what it was.

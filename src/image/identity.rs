@@ -66,7 +66,7 @@ impl Identity {
     pub fn moving(image: &Image, validators: &Validators) -> Self {
         let text = format!(
             "{}\n{}\n{}\n{}",
-            image.url,
+            image.url.identity(),
             validators.etag.as_deref().unwrap_or_default(),
             validators.last_modified.as_deref().unwrap_or_default(),
             validators.length.map(|n| n.to_string()).unwrap_or_default()
@@ -108,9 +108,9 @@ impl Identity {
 }
 
 /// The id of an image's URL: tells the generations of one image from other images' of the same key, without writing
-/// down what may hold credentials.
+/// down what may be a secret. Other credentials are the same URL.
 pub fn source_of(image: &Image) -> String {
-    sha256_hex(image.url.as_bytes())[..ID_DIGITS].to_owned()
+    sha256_hex(image.url.identity().as_bytes())[..ID_DIGITS].to_owned()
 }
 
 /// Whether a volume is named like a base image of this image's key and format, whatever its content.

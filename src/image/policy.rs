@@ -1,6 +1,6 @@
 //! When an image's server is asked, and what is used without asking it.
 
-use super::identity::pin_of;
+use super::identity::{URL_KEY, pin_of};
 use super::ready::{BaseImage, find_kept};
 use super::store::usable_pool;
 use crate::config::Image;
@@ -41,13 +41,15 @@ pub(super) fn look(
 
 /// The error for an image that isn't ready and may not be pulled.
 pub fn not_kept(image: &Image) -> Error {
+    let named = if image.key == URL_KEY {
+        image.url.to_string()
+    } else {
+        image.key.clone()
+    };
     Error::permanent(
         Reason::ImageNotReady,
-        format!(
-            "image {} is not on the host, and may not be pulled",
-            image.key
-        ),
+        format!("image {named} is not on the host, and may not be pulled"),
     )
-    .hint(format!("egressctl image pull {}", image.key))
+    .hint(format!("egressctl image pull {named}"))
     .hint("leave --pull never out")
 }

@@ -8,7 +8,7 @@ use super::fan_out::FanOut;
 use super::identity::{Identity, pin_of};
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
-use super::source::{Download, fetch_text, shown_url};
+use super::source::{Download, fetch_text};
 use super::store::usable_pool;
 use super::sums::{Checksum, find_checksum};
 use crate::cancel::Cancel;
@@ -18,6 +18,7 @@ use crate::host::HostSession;
 use crate::parallel::{self, panicked};
 use crate::undo::Undo;
 use crate::units;
+use crate::url::SecretUrl;
 
 /// What happens during a pull, for whoever shows it.
 #[derive(Debug)]
@@ -130,14 +131,14 @@ fn identify(
         let pin = published_pin(image, url, cancel)?;
         return Ok((Identity::pinned(image, pin), None));
     }
-    let plain_http = image.url.to_ascii_lowercase().starts_with("http:");
+    let plain_http = image.url.is_plain_http();
     if plain_http {
         observer.event(PullEvent::Warning(&format!(
             "image {} comes over http without a checksum: nothing vouches for its bytes (set sha256 or sha512)",
             image.key
         )));
     }
-    let download = Download::open(&image.url, cancel)?;
+    let download = Download::open(image.url.expose(), cancel)?;
     let known = &download.validators;
     if known.etag.is_none() && known.last_modified.is_none() {
         observer.event(PullEvent::Warning(&format!(
@@ -151,12 +152,10 @@ fn identify(
     ))
 }
 
-fn published_pin(image: &Image, url: &str, cancel: &Cancel) -> Result<Checksum> {
-    let text =
-        fetch_text(url, cancel).map_err(|error| error.while_doing("fetching the checksum file"))?;
-    let name = image.url.split(['?', '#']).next().unwrap_or_default();
-    let name = name.rsplit('/').next().unwrap_or_default();
-    find_checksum(&shown_url(url), &text, name)
+fn published_pin(image: &Image, url: &SecretUrl, cancel: &Cancel) -> Result<Checksum> {
+    let text = fetch_text(url.expose(), cancel)
+        .map_err(|error| error.while_doing("fetching the checksum file"))?;
+    find_checksum(&url.to_string(), &text, image.url.file_name())
 }
 
 fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {

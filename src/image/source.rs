@@ -20,13 +20,14 @@ use reqwest::header::{CONTENT_RANGE, HeaderMap, IF_RANGE, RANGE, TRANSFER_ENCODI
 use reqwest::{StatusCode, Url};
 use sha2::{Digest as _, Sha256};
 
-use self::client::{Failure, Http, Limits, Tried, chain, header, shown};
+use self::client::{Failure, Http, Limits, Tried, chain, header};
 use self::proxy::Proxies;
 use self::range::{ContentRange, is_strong, is_strong_etag, validators};
 use super::identity::Validators;
 use crate::apart::apart;
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
+use crate::url::shown;
 
 /// How often opening is tried again, where that may help.
 const REOPENINGS: u32 = 3;
@@ -379,11 +380,6 @@ pub(super) fn fetch_text(url: &str, cancel: &Cancel) -> Result<String> {
         }
         Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
     })?
-}
-
-/// A URL's text for messages: without credentials and query.
-pub(super) fn shown_url(url: &str) -> String {
-    Url::parse(url).map_or_else(|_| "?".to_owned(), |url| shown(&url))
 }
 
 fn open_once(http: &Http, url: &Url) -> Tried<Response> {

@@ -7,6 +7,7 @@ mod progress;
 mod prompt;
 mod records;
 mod screen;
+mod secrets;
 mod table;
 mod terminal;
 mod upkeep;
@@ -19,6 +20,7 @@ use serde_json::json;
 use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
 use screen::Shown;
+use secrets::Secrets;
 
 pub use document::{Document, Row};
 pub use probe::ProbeRecord;
@@ -51,6 +53,7 @@ pub struct Ui {
     headers: bool,
     color: bool,
     quiet: bool,
+    secrets: Secrets,
     screen: Screen,
 }
 
@@ -63,6 +66,7 @@ impl Ui {
             sort_by: global.sort_by.clone(),
             headers: !global.no_headers,
             quiet: global.quiet,
+            secrets: Secrets::of(std::env::args_os()),
             screen: Screen::new(global),
             color: !global.no_color && !no_color && io::stderr().is_terminal(),
         }
@@ -162,11 +166,12 @@ impl Ui {
     }
 
     fn message(&self, event: &str, text: &str, line: &str) {
+        let (text, line) = (self.secrets.out_of(text), self.secrets.out_of(line));
         if self.screen.shown() == Shown::Json {
             let event = json!({ "event": event, "message": text });
             self.screen.line(&event.to_string());
         } else {
-            self.screen.line(line);
+            self.screen.line(&line);
         }
     }
 
@@ -178,7 +183,7 @@ impl Ui {
             if among_events {
                 object["event"] = "error".into();
             }
-            self.screen.line(&object.to_string());
+            self.screen.line(&self.secrets.out_of(&object.to_string()));
             return;
         }
         let place = error
@@ -196,7 +201,7 @@ impl Ui {
         for hint in error.hints() {
             lines.push(format!("{} {hint}", self.paint("36", "hint:")));
         }
-        self.screen.line(&lines.join("\n"));
+        self.screen.line(&self.secrets.out_of(&lines.join("\n")));
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -224,8 +229,10 @@ fn written(stream: &mut dyn Write, bytes: &[u8], name: &str) -> Result<bool> {
 ///
 /// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON.
 pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) -> u8 {
-    if said.use_stderr() && asks_for_json(line) {
-        let text = said.render().to_string();
+    let line: Vec<OsString> = line.collect();
+    let secrets = Secrets::of(line.iter().cloned());
+    if said.use_stderr() && asks_for_json(&line) {
+        let text = secrets.out_of(&said.render().to_string());
         let mut parts = text.trim().splitn(2, '\n');
         let first = parts.next().unwrap_or_default();
         let error = Error::usage(
@@ -238,7 +245,14 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
         let _ = writeln!(io::stderr(), "{}", document::error_json(&error));
         return Class::Usage.exit_code();
     }
-    match said.print() {
+    let text = said.render().to_string();
+    let cleaned = secrets.out_of(&text);
+    let printed = if cleaned == text {
+        said.print()
+    } else {
+        io::stderr().write_all(cleaned.as_bytes())
+    };
+    match printed {
         // Help that a full disk swallowed is no help; a reader that went away had enough of it.
         Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
             // Nothing can be done about a stderr that can't be written.
@@ -249,13 +263,13 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
     }
 }
 
-fn asks_for_json(line: impl Iterator<Item = OsString>) -> bool {
-    let words: Vec<OsString> = line.take_while(|word| word != "--").collect();
+fn asks_for_json(line: &[OsString]) -> bool {
+    let words: Vec<&OsString> = line.iter().take_while(|word| *word != "--").collect();
     words
         .iter()
         .zip(words.iter().skip(1))
-        .any(|(option, value)| (option == "-o" || option == "--output") && value == "json")
+        .any(|(option, value)| (*option == "-o" || *option == "--output") && *value == "json")
         || words
             .iter()
-            .any(|word| word == "--output=json" || word == "-ojson" || word == "-o=json")
+            .any(|word| *word == "--output=json" || *word == "-ojson" || *word == "-o=json")
 }

@@ -9,6 +9,7 @@ use super::document::Row;
 use crate::instance::Instance;
 use crate::probe::Fetched;
 use crate::reach::Way;
+use crate::url::SecretUrl;
 
 /// One page fetched through one instance.
 #[derive(Debug, Clone, Serialize)]
@@ -30,7 +31,7 @@ impl ProbeRecord {
     pub fn new(
         instance: &Instance,
         proxy: SocketAddr,
-        url: &str,
+        url: &SecretUrl,
         way: Way,
         fetched: &Fetched,
     ) -> Self {
@@ -39,7 +40,7 @@ impl ProbeRecord {
             name: instance.domain.name.clone(),
             host: instance.host.clone(),
             proxy: proxy.to_string(),
-            url: url.to_owned(),
+            url: url.to_string(),
             via: way.as_str(),
             status: fetched.status,
             egress_ip: fetched.egress_ip.map(|ip| ip.to_string()),

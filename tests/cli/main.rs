@@ -7,6 +7,7 @@ mod json;
 mod pipes;
 #[path = "../support/schema.rs"]
 mod schema;
+mod secrets;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -32,6 +32,7 @@ mod refusals;
 mod restricted;
 #[path = "../support/schema.rs"]
 mod schema;
+mod secrets;
 mod support;
 mod terminal;
 mod together;

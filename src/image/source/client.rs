@@ -11,6 +11,7 @@ use reqwest::{StatusCode, Url, redirect};
 
 use super::proxy::Proxies;
 use crate::error::{Class, Error, Reason, Result};
+use crate::url::shown;
 
 /// How many redirects are followed.
 const REDIRECTS: usize = 10;
@@ -259,22 +260,6 @@ pub(super) fn header(response: &Response, name: HeaderName) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// A URL for messages and records: without credentials, and without its query, which may be a signature.
-pub(super) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    // Fails only for URLs without a host, which have no credentials either.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.set_fragment(None);
-    let cut = url.query().is_some();
-    url.set_query(None);
-    if cut {
-        format!("{url}?…")
-    } else {
-        url.to_string()
-    }
-}
-
 /// An error with all its sources, without repeating what a source already says.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -293,21 +278,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_are_shown_without_secrets() {
-        let table = [
-            ("https://example.net/a.img", "https://example.net/a.img"),
-            ("https://me:secret@example.net/a", "https://example.net/a"),
-            (
-                "https://example.net/a?sig=secret#x",
-                "https://example.net/a?…",
-            ),
-        ];
-        for (url, wanted) in table {
-            assert_eq!(shown(&Url::parse(url).unwrap()), wanted);
-        }
-    }
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {

@@ -89,7 +89,7 @@ impl Proxy {
     /// For messages, without credentials.
     pub(super) fn shown(&self) -> String {
         if let Some(url) = &self.url {
-            return format!("{} (from {})", super::client::shown(url), self.variable);
+            return format!("{} (from {})", crate::url::shown(url), self.variable);
         }
         // What can't be parsed may hold a password anywhere.
         let (scheme, _) = self.value.split_once("://").unwrap_or(("?", ""));

@@ -3,12 +3,13 @@
 use sha2::{Digest, Sha256};
 
 use super::{Element, Firmware, Nic, firmware_named, nic_words, own};
+use crate::url::SecretUrl;
 
 /// What makes two instances the same: everything a create command decides, and nothing that
 /// changes by itself (a `latest` image that moved, the expiry) or never matters (labels).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecRecord {
-    /// The image's key, or its URL.
+    /// The image's key, or its URL without secrets ([`SecretUrl::record`]).
     pub image: String,
     /// The machine type's key.
     pub machine_type: String,
@@ -88,7 +89,12 @@ impl SpecRecord {
             _ => return Err("bridge"),
         };
         Ok(SpecRecord {
-            image,
+            // Earlier versions recorded URLs as they were given.
+            image: if image.contains("://") {
+                SecretUrl::from(image.as_str()).record()
+            } else {
+                image
+            },
             machine_type: text("machineType")?.to_owned(),
             vcpus: number("vcpus")?.try_into().map_err(|_| "vcpus")?,
             memory_mib: number("memoryMiB")?,

@@ -86,7 +86,7 @@ fn instance(name: &str, metadata: &Metadata) -> DomainFiles {
 fn image(key: &str, sha256: Option<String>) -> Image {
     Image {
         key: key.to_owned(),
-        url: format!("https://example.org/{key}"),
+        url: format!("https://example.org/{key}").as_str().into(),
         sha256,
         sha512: None,
         checksum_url: None,

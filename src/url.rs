@@ -1,0 +1,227 @@
+//! URLs that may hold secrets: a password before the host, a token or signature in the query.
+//!
+//! Such a URL can be asked for, and compared, but not shown by accident: what prints it gets it without them.
+
+use std::fmt;
+
+use reqwest::Url;
+
+use crate::image::digest::sha256_hex;
+
+/// What a query is replaced by in records: this and so many hex digits of its hash.
+const HASHED: &str = "sha256:";
+const HASH_DIGITS: usize = 16;
+
+/// An http(s) URL as it was given. `Display` and `Debug` leave credentials and query out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// The URL as given, for whoever downloads from it; never for messages, logs or records.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it goes over a connection that isn't encrypted.
+    pub fn is_plain_http(&self) -> bool {
+        self.0.to_ascii_lowercase().starts_with("http:")
+    }
+
+    /// The last segment of its path.
+    pub fn file_name(&self) -> &str {
+        let path = self.0.split(['?', '#']).next().unwrap_or_default();
+        path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// What tells its content from others', to be hashed: the whole URL but for the credentials, as who asks doesn't
+    /// matter. The query does, and so this must not be shown either.
+    pub fn identity(&self) -> String {
+        match Url::parse(&self.0) {
+            Ok(mut url) if has_credentials(&url) => {
+                strip_credentials(&mut url);
+                url.into()
+            }
+            _ => self.0.clone(),
+        }
+    }
+
+    /// For records that are compared later: without credentials, and a hash in place of the query. The record of a
+    /// record is the same.
+    pub fn record(&self) -> String {
+        let Ok(mut url) = Url::parse(&self.0) else {
+            return shown_text(&self.0);
+        };
+        let query = url.query().filter(|query| !is_hashed(query));
+        let hash = query.map(|query| sha256_hex(query.as_bytes())[..HASH_DIGITS].to_owned());
+        if hash.is_none() && !has_credentials(&url) && url.fragment().is_none() {
+            return self.0.clone();
+        }
+        strip_credentials(&mut url);
+        url.set_fragment(None);
+        if let Some(hash) = hash {
+            url.set_query(Some(&format!("{HASHED}{hash}")));
+        }
+        url.into()
+    }
+}
+
+impl From<&str> for SecretUrl {
+    fn from(text: &str) -> Self {
+        SecretUrl(text.to_owned())
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shown_text(&self.0))
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretUrl({self})")
+    }
+}
+
+/// A URL for messages and markers: without credentials, and without its query, which may be a signature.
+pub fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    strip_credentials(&mut url);
+    url.set_fragment(None);
+    let cut = url.query().is_some();
+    url.set_query(None);
+    if cut {
+        format!("{url}?…")
+    } else {
+        url.into()
+    }
+}
+
+/// The same for text that may be a URL or not: what has a scheme and can't be read may still hold a password.
+pub fn shown_text(text: &str) -> String {
+    match (Url::parse(text), text.split_once("://")) {
+        (Ok(url), Some(_)) => shown(&url),
+        (Err(_), Some((scheme, rest))) if rest.contains(['@', '?', '#']) => {
+            format!("{scheme}://…")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Refuses what can't be asked for, with what is wrong with it; the text never shows more than [`shown_text`].
+pub fn check(text: &str) -> Result<(), String> {
+    let shown = format!("{:?}", shown_text(text));
+    if text.contains(char::is_whitespace) || text.contains(char::is_control) {
+        return Err(format!("{shown} has a blank or control character in it"));
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(format!("{shown} is no http(s) URL"));
+    };
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return Err(format!("{shown} is neither http nor https"));
+    }
+    // `Url` would take the first path segment of `https:///x` for the host.
+    if rest.is_empty() || rest.starts_with(['/', '?', '#', '\\', ':']) {
+        return Err(format!("{shown} names no host"));
+    }
+    match Url::parse(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{shown} is not valid: {error}")),
+    }
+}
+
+fn has_credentials(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}
+
+fn strip_credentials(url: &mut Url) {
+    // Fails only for URLs without a host, which have no credentials either.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+}
+
+fn is_hashed(query: &str) -> bool {
+    let digits = query.strip_prefix(HASHED).unwrap_or_default();
+    digits.len() == HASH_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "https://me:hunter2@example.net/a.img?token=t0ps3cret#s3ction";
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        let table = [
+            ("https://example.net/a.img", "https://example.net/a.img"),
+            ("https://me:secret@example.net/a", "https://example.net/a"),
+            (
+                "https://example.net/a?sig=secret#x",
+                "https://example.net/a?…",
+            ),
+            ("https://me:secret@[bad/a", "https://…"),
+            ("debian-13", "debian-13"),
+        ];
+        for (url, wanted) in table {
+            assert_eq!(shown_text(url), wanted);
+            assert_eq!(SecretUrl::from(url).to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn nothing_that_can_be_printed_holds_a_secret() {
+        let url = SecretUrl::from(SECRET);
+        for text in [url.to_string(), format!("{url:?}"), url.record()] {
+            for secret in ["hunter2", "me:", "t0ps3cret", "s3ction"] {
+                assert!(!text.contains(secret), "{text}");
+            }
+        }
+        assert_eq!(url.expose(), SECRET);
+    }
+
+    #[test]
+    fn records_tell_contents_apart_and_not_who_asked() {
+        let record = |text: &str| SecretUrl::from(text).record();
+        // As earlier versions recorded it.
+        let plain = "HTTPS://example.net/a%20b";
+        assert_eq!(record(plain), plain);
+        assert_ne!(record("https://x/d?f=1"), record("https://x/d?f=2"));
+        assert_ne!(record("https://x/d?f=1"), record("https://x/d"));
+        assert_eq!(record("https://me:a@x/d"), record("https://you:b@x/d"));
+        assert_eq!(record(&record(SECRET)), record(SECRET));
+    }
+
+    #[test]
+    fn the_identity_has_the_query_and_not_the_credentials() {
+        let identity = |text: &str| SecretUrl::from(text).identity();
+        assert_eq!(identity("https://me:a@x/d?f=1"), "https://x/d?f=1");
+        assert_eq!(identity("HTTPS://x/d?f=1"), "HTTPS://x/d?f=1");
+    }
+
+    #[test]
+    fn what_cant_be_asked_for_is_refused_without_showing_secrets() {
+        for good in ["http://x", "HTTPS://x/y?z", "http://[::1]:80/"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "http://",
+            "https:///x",
+            "http://?x",
+            "ftp://x",
+            "x",
+            "",
+            "http://a b",
+            "http://[x",
+            "http://x:99999/",
+            "file:///etc/passwd",
+            "http://x/\n",
+            "http:// me:hunter2@x",
+            "http://me:hunter2@[",
+            "gopher://me:hunter2@x/",
+        ] {
+            let why = check(bad).unwrap_err();
+            assert!(!why.contains("hunter2"), "{why}");
+        }
+    }
+}
