@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Bytes in binary units, such as `1.5 GiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -40,6 +42,27 @@ pub fn age(duration: Duration) -> String {
     }
 }
 
+/// A point in time as RFC 3339 in UTC, in whole seconds: `2026-11-29T19:38:00Z`.
+pub fn timestamp(at: Timestamp) -> String {
+    whole(at).to_string()
+}
+
+/// This moment, in whole seconds: what is recorded is compared and shown without fractions.
+pub fn now() -> Timestamp {
+    whole(Timestamp::now())
+}
+
+/// So much later, in whole seconds; none beyond the end of time.
+pub fn later(at: Timestamp, by: Duration) -> Option<Timestamp> {
+    at.checked_add(by).ok().map(whole)
+}
+
+/// The last full second, also before 1970.
+fn whole(at: Timestamp) -> Timestamp {
+    let seconds = at.as_second() - i64::from(at.subsec_nanosecond() < 0);
+    Timestamp::from_second(seconds).unwrap_or(at)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +80,23 @@ mod tests {
         for (count, text) in table {
             assert_eq!(bytes(count), text);
         }
+    }
+
+    #[test]
+    fn times_have_whole_seconds() {
+        for (text, wanted) in [
+            ("2026-11-29T19:38:00Z", "2026-11-29T19:38:00Z"),
+            ("2026-11-29T19:38:59.999999999Z", "2026-11-29T19:38:59Z"),
+            ("1969-12-31T23:59:58.5Z", "1969-12-31T23:59:58Z"),
+        ] {
+            let at: Timestamp = text.parse().unwrap();
+            assert_eq!(timestamp(at), wanted);
+        }
+        assert_eq!(now().subsec_nanosecond(), 0);
+        let at: Timestamp = "2026-11-29T19:38:00Z".parse().unwrap();
+        let sum = later(at, Duration::from_millis(1900)).unwrap();
+        assert_eq!(sum.to_string(), "2026-11-29T19:38:01Z");
+        assert_eq!(later(at, Duration::from_secs(u64::MAX)), None);
     }
 
     #[test]

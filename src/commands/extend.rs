@@ -1,6 +1,6 @@
 //! `egressctl extend`.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::Context;
 use crate::cli::ExtendArgs;
@@ -9,6 +9,7 @@ use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord};
+use crate::units;
 use crate::xml::metadata::Manager;
 
 pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>> {
@@ -27,17 +28,16 @@ fn expiry(args: &ExtendArgs) -> Result<Option<Timestamp>> {
     let Some(duration) = args.duration else {
         return Ok(None);
     };
-    let too_long = |_| {
+    let too_long = || {
         Error::usage(
             Reason::BadArgument,
             "the duration is longer than time is counted",
         )
         .hint("--never lets it live until it is deleted")
     };
-    let duration = SignedDuration::try_from(duration).map_err(too_long)?;
-    let at = Timestamp::now().checked_add(duration).map_err(too_long)?;
-    // Whole seconds, as create writes them.
-    Ok(Some(Timestamp::from_second(at.as_second()).unwrap_or(at)))
+    units::later(Timestamp::now(), duration)
+        .map(Some)
+        .ok_or_else(too_long)
 }
 
 /// Writes the time into the domain's metadata, and reads it back.

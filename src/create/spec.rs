@@ -13,6 +13,7 @@ use crate::image::ready::BaseImage;
 use crate::name::InstanceName;
 use crate::owner::Owner;
 use crate::seed::{SeedMark, SeedSpec};
+use crate::units;
 use crate::xml::domain::{Accelerator, BackingFile, DomainSpec, mac_from_uid};
 use crate::xml::metadata::{Metadata, SpecRecord, VolumeRef, VolumeRole};
 
@@ -109,7 +110,7 @@ impl CreateSpec {
     pub fn identify(&self) -> Identity {
         Identity {
             uuid: Uuid::new_v4(),
-            created_at: Timestamp::now(),
+            created_at: units::now(),
         }
     }
 
@@ -198,7 +199,7 @@ impl CreateSpec {
             ],
             expires_at: self
                 .ttl
-                .and_then(|ttl| identity.created_at.checked_add(ttl).ok()),
+                .and_then(|ttl| units::later(identity.created_at, ttl)),
             labels: self.labels.clone(),
             extra: crate::xml::metadata::Extra::default(),
         }

@@ -18,6 +18,7 @@ use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::libvirt::Hypervisor;
 use crate::parallel::{self, panicked};
+use crate::units;
 
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
 /// grow with the image.
@@ -206,7 +207,7 @@ impl FanOut<'_> {
             volume_size: ended.volume.bytes,
             digests: ended.published,
             url,
-            pulled_at: format!("{:.0}", jiff::Timestamp::now()),
+            pulled_at: units::now().to_string(),
         });
         for feed in feeds.iter().flatten() {
             // A host that is gone has its own error.

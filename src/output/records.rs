@@ -77,8 +77,8 @@ impl InstanceRecord {
             vcpus: instance.info.vcpus,
             memory_mib: instance.info.memory_bytes >> 20,
             disk_bytes: ours.map(|metadata| metadata.spec.disk_bytes),
-            created_at: created.map(|at| at.to_string()),
-            expires_at: ours.and_then(|m| m.expires_at).map(|at| at.to_string()),
+            created_at: created.map(units::timestamp),
+            expires_at: ours.and_then(|m| m.expires_at).map(units::timestamp),
             labels: ours
                 .map(|metadata| metadata.labels.clone())
                 .unwrap_or_default(),

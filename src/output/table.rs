@@ -6,6 +6,9 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use super::column::Column;
 
+/// Blanks between columns.
+const GAP: u16 = 2;
+
 /// How a table is laid out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
@@ -35,10 +38,10 @@ pub(super) fn render<R>(rows: &[&R], columns: &[&Column<R>], layout: Layout) -> 
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     match layout.width {
-        Some(width) => table
+        Some(width) if width >= least_width(rows, columns) => table
             .set_width(width)
             .set_content_arrangement(ContentArrangement::Dynamic),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
+        _ => table.set_content_arrangement(ContentArrangement::Disabled),
     };
     if layout.headers {
         table.set_header(columns.iter().map(|column| column.title()));
@@ -47,7 +50,7 @@ pub(super) fn render<R>(rows: &[&R], columns: &[&Column<R>], layout: Layout) -> 
         table.add_row(columns.iter().map(|column| shown(&column.text(row))));
     }
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP));
     }
     let mut lines: Vec<String> = table
         .lines()
@@ -55,6 +58,21 @@ pub(super) fn render<R>(rows: &[&R], columns: &[&Column<R>], layout: Layout) -> 
         .collect();
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// The width below which cells would be broken into columns of single letters: the terminal's own wrapping of whole
+/// lines is better to read.
+fn least_width<R>(rows: &[&R], columns: &[&Column<R>]) -> u16 {
+    /// A column that is cut to less is no use.
+    const LEGIBLE: usize = 4;
+    let longest = |column: &&Column<R>| {
+        let cells = rows
+            .iter()
+            .map(|row| shown(&column.text(row)).chars().count());
+        cells.chain([column.title().len()]).max().unwrap_or(0)
+    };
+    let least = |column: &&Column<R>| longest(column).min(LEGIBLE) + usize::from(GAP);
+    u16::try_from(columns.iter().map(least).sum::<usize>()).unwrap_or(u16::MAX)
 }
 
 /// A cell without characters that a terminal would act on; empty ones are a dash, so that fields can be counted.
@@ -140,19 +158,27 @@ mod tests {
                 "2001:db8::1",
             ),
         ];
-        for width in 40..=200 {
+        for width in 1..=200 {
             let layout = Layout {
                 width: Some(width),
                 ..PIPE
             };
             let text = table(&items, layout);
+            // Two columns of four letters and their gaps.
+            if width < 12 {
+                assert_eq!(text, table(&items, PIPE), "{width}");
+                continue;
+            }
             for line in text.lines() {
                 assert!(
                     display_width(line) <= usize::from(width),
                     "{width}:\n{text}"
                 );
             }
-            // Without the second column, the first one's pieces are the whole.
+            // Without the second column, the first one's pieces are the whole, as long as that is in one piece.
+            if width < 40 {
+                continue;
+            }
             let joined: String = text.split_whitespace().collect();
             for Item(name, address) in &items {
                 let whole = joined.replace(address, "");

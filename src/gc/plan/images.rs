@@ -11,6 +11,7 @@ use crate::gc::inventory::{ClaimOwner, ClaimView, HostView, MarkerView};
 use crate::image::identity::{Identity, Marker, claim_volume, marker_volume, pin_of};
 use crate::image::names::{BaseName, operator_key};
 use crate::owner::Liveness;
+use crate::units;
 use crate::xml::volume::VolumeInfo;
 
 /// A base image on a host, as `image list` shows it and gc judges it.
@@ -217,7 +218,8 @@ fn decide_ready(
                 .map_err(|young| young.to_string())?;
             judge.ensure_unshared()?;
             Ok(format!(
-                "unused, and not wanted any more; pulled at {pulled:.0}"
+                "unused, and not wanted any more; pulled at {}",
+                units::timestamp(pulled)
             ))
         });
     let target = Target::Base {

@@ -4,6 +4,7 @@ use super::{Decision, Judge, Kind, Target, used_by};
 use crate::instance::Instance;
 use crate::inventory::Files;
 use crate::name::InstanceName;
+use crate::units;
 use crate::xml::metadata::{Mark, Metadata, VolumeRole};
 
 pub(super) fn decide(judge: &Judge<'_>, instance: &Instance) -> Option<Decision> {
@@ -34,7 +35,10 @@ pub(in crate::gc) fn judge(
     let expires = metadata.expires_at.filter(|at| *at <= judge.clock.here);
     let (kind, why) = match (expires, listed) {
         (Some(at), Some(false)) if !judge.clock.is_past(at) => unlisted(),
-        (Some(at), _) => (Kind::Expired, format!("expired at {at:.0}")),
+        (Some(at), _) => (
+            Kind::Expired,
+            format!("expired at {}", units::timestamp(at)),
+        ),
         (None, Some(false)) => unlisted(),
         (None, _) => return None,
     };

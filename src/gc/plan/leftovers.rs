@@ -8,6 +8,7 @@ use crate::leftover::{instance_of_overlay, instance_of_seed, overlay_fault};
 use crate::name::InstanceName;
 use crate::owner::Liveness;
 use crate::seed::SeedMark;
+use crate::units;
 use crate::xml::volume::VolumeInfo;
 
 /// ISO 9660's sector, in bytes: seeds are made of these.
@@ -62,7 +63,10 @@ fn decide_seed(
         }
     };
     let verdict = verdict.map(|()| match &mark {
-        Some(mark) => format!("no domain; left by the create of {:.0}", mark.created_at),
+        Some(mark) => format!(
+            "no domain; left by the create of {}",
+            units::timestamp(mark.created_at)
+        ),
         None => "no domain; a seed that was never written".to_owned(),
     });
     let overlay = overlay.map(|_| name.overlay_volume());
