@@ -25,7 +25,8 @@ pub struct GcArgs {
     /// expired
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub keep: Option<PathBuf>,
-    /// An empty keep list is meant: keep no instance
+    /// A keep list that is empty, or names no instance there is, is meant: keep
+    /// none
     #[arg(long, requires = "keep")]
     pub keep_none: bool,
     /// Nothing younger than this goes

@@ -17,15 +17,16 @@ const PLACEHOLDERS: [&str; 4] = ["null", "nil", "None", "undefined"];
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeepList {
     entries: BTreeSet<String>,
+    may_keep_none: bool,
 }
 
 impl KeepList {
     /// Reads a list; `source` is what it is called in messages. Blank lines and lines that begin with `#` don't
     /// count.
     ///
-    /// Errors: a line that is no uid, name or ID, with its number; an empty list unless `may_be_empty`. An empty
+    /// Errors: a line that is no uid, name or ID, with its number; an empty list unless `may_keep_none`. An empty
     /// list deletes every instance, and is what a failed query leaves.
-    pub fn parse(source: &str, bytes: &[u8], may_be_empty: bool) -> Result<Self> {
+    pub fn parse(source: &str, bytes: &[u8], may_keep_none: bool) -> Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| {
             Error::usage(
                 Reason::BadArgument,
@@ -49,14 +50,37 @@ impl KeepList {
             }
             entries.insert(line.to_owned());
         }
-        if entries.is_empty() && !may_be_empty {
+        if entries.is_empty() && !may_keep_none {
             return Err(Error::usage(
                 Reason::BadArgument,
                 format!("the keep list {source} is empty, which would delete every instance: taken for an accident"),
             )
             .hint("where no instance shall stay, say so: --keep-none"));
         }
-        Ok(KeepList { entries })
+        Ok(KeepList {
+            entries,
+            may_keep_none,
+        })
+    }
+
+    /// Refuses a list that names none of our instances that there are, where some would go for not being on it: it may
+    /// be another cluster's, or of something else than uids, and would delete them all.
+    pub fn ensure_keeps_any<'a>(
+        &self,
+        mut ours: impl Iterator<Item = &'a Instance>,
+        going: &[String],
+    ) -> Result<()> {
+        if going.is_empty() || self.may_keep_none || ours.any(|instance| self.lists(instance)) {
+            return Ok(());
+        }
+        let (count, names) = (self.entries.len(), going.join(", "));
+        Err(Error::usage(
+            Reason::BadArgument,
+            format!("none of the keep list's {count} entries is an instance that there is, which would delete every instance: taken for an accident"),
+        )
+        .because(format!("nothing was deleted; these would have been: {names}"))
+        .hint("the list has uids, names or IDs; compare: egressctl list -o columns=NAME,HOST,UID")
+        .hint("where no instance shall stay, say so: --keep-none"))
     }
 
     /// Whether the list names this instance, by whichever of its names.
@@ -140,10 +164,8 @@ mod tests {
             let error = KeepList::parse("-", text.as_bytes(), false).unwrap_err();
             assert_eq!(error.class(), Class::Usage);
             assert!(error.hints()[0].contains("--keep-none"), "{error}");
-            assert_eq!(
-                KeepList::parse("-", text.as_bytes(), true).unwrap(),
-                KeepList::default()
-            );
+            let meant = KeepList::parse("-", text.as_bytes(), true).unwrap();
+            assert!(meant.entries.is_empty());
         }
     }
 }

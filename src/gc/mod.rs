@@ -102,6 +102,12 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         );
         return Ok(outcome);
     }
+    if let Some(keep) = request.keep
+        && let Err(error) = ensure_keeps_any(keep, &views, &decisions)
+    {
+        outcome.errors.push(error);
+        return Ok(outcome);
+    }
     let rules = rules(&outcome, request);
     if request.dry_run {
         outcome.items = decisions.iter().flat_map(Decision::items).collect();
@@ -123,6 +129,22 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         outcome.errors.extend(errors);
     }
     Ok(outcome)
+}
+
+/// Whether the keep list can be meant: of the instances of ours, it must name one, or nothing goes for want of that.
+fn ensure_keeps_any(keep: &KeepList, views: &[HostView], decisions: &[Decision]) -> Result<()> {
+    let instances = views
+        .iter()
+        .flat_map(|view| view.files.domains.iter())
+        .map(|domain| &domain.instance)
+        .filter(|instance| instance.metadata().is_some());
+    let going: Vec<String> = decisions
+        .iter()
+        .filter(|decision| decision.kind == Kind::Unlisted && decision.verdict.is_ok())
+        .flat_map(Decision::items)
+        .filter_map(|item| Some(format!("{} on {}", item.instance?, item.host)))
+        .collect();
+    keep.ensure_keeps_any(instances, &going)
 }
 
 fn rules<'a>(read: &Outcome, request: &Request<'a>) -> Rules<'a> {

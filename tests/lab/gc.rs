@@ -247,8 +247,29 @@ fn the_keep_list_is_the_desired_state_of_ours_alone() {
         .exits(2)
         .says("can't be read");
     assert!(lab.has_domain("nas1", "lt-gc-name"));
+    // So is a list of others' instances, also if it names a foreign one here: it would take all of ours.
+    for dry in [&["--dry-run"][..], &[]] {
+        let list = b"another-clusters-uid\nlt-gc-kvm\nu\n";
+        let run = lab
+            .cli()
+            .run_with_stdin(&gc(&[&["--keep", "-"], dry].concat()), list)
+            .exits(2)
+            .says("none of the keep list's 3 entries")
+            .says("lt-gc-name on nas1")
+            .says("--keep-none");
+        assert_eq!(run.stdout, "", "{run}");
+    }
+    for name in ["lt-gc-uid", "lt-gc-name", "lt-gc-id"] {
+        assert!(lab.has_domain("nas1", name), "{name}");
+    }
+    // As long as nothing is old enough to go, there is nothing to refuse.
+    let young = ["gc", "--zone", "nas1", "--keep", "-"];
+    lab.cli().run_with_stdin(&young, b"x\n").exits(0);
     let meant = gc(&["--keep", "-", "--keep-none"]);
-    let _ = lab.cli().run_with_stdin(&meant, b"").exits(0);
+    let _ = lab
+        .cli()
+        .run_with_stdin(&meant, b"another-clusters-uid\n")
+        .exits(0);
     for name in names {
         let foreign = name == "lt-gc-theirs" || name == "lt-gc-kvm";
         assert_eq!(lab.has_domain("nas1", name), foreign, "{name}");
