@@ -270,10 +270,55 @@ fn another_spec_under_the_same_name_is_refused_with_what_differs() {
     }
     let run = lab.run(&create(name, &["--image", "debian-13", "--disk-size", "4"])[..]);
     let _ = run.exits(2).says("--image"); // given twice
-    // The same uid is the same instance, whatever else is asked for.
+    // The same uid is the same instance, whatever else is asked for; but that is said.
     lab.run(&create(name, &["--uid", "one", "--machine-type", "medium"]))
-        .exits(0);
+        .exits(0)
+        .says("machine type is small, not medium");
     assert_eq!(fingerprint(&lab, "nas1", name), before);
+}
+
+#[test]
+fn what_a_repeated_create_does_not_apply_is_said() {
+    let lab = lab!();
+    let name = "lt-again";
+    let _instance = lab.instance(name);
+    let first = ["--ttl", "5h", "--label", "team=search", "--label", "tier=1"];
+    lab.run(&create(name, &first))
+        .exits(0)
+        .never_says("was there already");
+    let again = |more: &[&str]| lab.run(&create(name, more)).exits(0);
+    // The same, and less.
+    again(&first).never_says("was there already");
+    again(&["--label", "tier=1"]).never_says("was there already");
+    again(&[]).never_says("was there already");
+    // Another, and more.
+    again(&["--ttl", "9h"])
+        .says("expires at 20")
+        .says(&format!("egressctl extend {name} 9h"));
+    again(&["--label", "team=mail", "--label", "tier=1"])
+        .says("without team=mail;")
+        .says(&format!("egressctl delete {name}"));
+    let run = again(&[
+        "--label",
+        "new=1",
+        "--ttl",
+        "90m",
+        "--progress",
+        "json",
+        "-o",
+        "json",
+    ]);
+    let notes: Vec<Value> = run
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|event: &Value| event["event"] == "note")
+        .collect();
+    assert_eq!(notes.len(), 2, "{run}");
+    assert_eq!(run.item()["labels"], json!({"team": "search", "tier": "1"}));
+    again(&["--ttl", "9h", "--quiet"]).says_nothing();
+    lab.run(&["extend", name, "--never"]).exits(0);
+    again(&first).says("never expires");
 }
 
 #[test]

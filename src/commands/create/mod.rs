@@ -1,5 +1,6 @@
 //! `egressctl create`.
 
+mod adopted;
 mod input;
 mod request;
 
@@ -52,6 +53,11 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     let made = parallel::map(jobs, AT_ONCE, |job| {
         let warn = |text: &str| warned.warn(context, job.host, text);
         let made = ensure(job.host, &job.spec, &bars, &warn);
+        if let Ok(made) = &made {
+            for note in adopted::not_applied(&job.spec, args.ttl.is_some(), &made.instance) {
+                context.ui.note(&format!("{}: {note}", job.host.name()));
+            }
+        }
         made.map(|made| (job.host, made))
             .map_err(|error| error.on_host(job.host.name()))
     });
