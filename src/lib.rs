@@ -51,14 +51,12 @@ pub mod xml;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 /// Runs the program: parses the command line, runs the command, prints its errors, gives the exit code.
 pub fn main() -> ExitCode {
     if complete::answer() {
         return ExitCode::SUCCESS;
     }
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(output::command_line(&error, std::env::args_os())),
     };
@@ -80,7 +78,11 @@ fn start_log(verbose: u8, ui: &output::Ui) {
         1 => "egressctl=info",
         _ => "egressctl=debug",
     };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+    // One that is empty counts as unset.
+    let filter = config::process_env("RUST_LOG");
+    let filter = filter.as_ref().and_then(|text| text.to_str());
+    env_logger::Builder::new()
+        .parse_filters(filter.unwrap_or(level))
         // It would log packets, and with them what passes through: cloud-init content, too.
         .filter_module("russh", log::LevelFilter::Off)
         // They would log URLs and headers, and with them passwords and tokens.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::duration;
 use super::enter::TargetArgs;
 use super::upkeep::{ImageListArgs, ImageRmArgs, PruneArgs};
 
@@ -50,7 +51,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
     pub disk_size: Option<u64>,
     /// Time to live, such as 24h: gc deletes it afterwards
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::limit)]
     pub ttl: Option<Duration>,
     /// Label (can be repeated)
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
@@ -60,8 +61,9 @@ pub struct CreateArgs {
     #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true,
           default_missing_value = "ip", value_parser = parse_wait)]
     pub wait: Option<WaitArg>,
-    /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    /// How long to wait, with --wait
+    #[arg(long, value_name = "DURATION", default_value = "10m", requires = "wait",
+          value_parser = duration::limit)]
     pub timeout: Duration,
     /// Print what would be made, and make nothing
     #[arg(long)]
@@ -108,6 +110,9 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
     }
     if value.len() > 255 || value.chars().any(char::is_control) {
         return Err("a value has at most 255 bytes and no control characters".to_owned());
+    }
+    if value.contains(',') {
+        return Err("a value has no comma: repeat --label for another label".to_owned());
     }
     Ok((key.to_owned(), value.to_owned()))
 }
@@ -160,13 +165,13 @@ pub struct ListArgs {
     /// Whose instances
     #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
     pub manager: ManagerArg,
-    /// Only instances with this label; KEY alone: whatever its value (can be
-    /// repeated)
-    #[arg(long, short = 'l', value_name = "KEY[=VALUE]")]
+    /// Only instances with this label; KEY alone: whatever its value. Several,
+    /// separated by commas or repeated: those with all of them
+    #[arg(long, short = 'l', value_name = "KEY[=VALUE]", value_delimiter = ',')]
     pub selector: Vec<String>,
     /// List again every so often until interrupted
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
-          default_missing_value = "2s", value_parser = humantime::parse_duration)]
+          default_missing_value = "2s", value_parser = duration::pause)]
     pub watch: Option<Duration>,
 }
 
@@ -310,9 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn selectors_are_separated_by_commas_or_repeated() {
+        let line = ["egressctl", "list", "-l", "a=b,c", "--selector", "d=e"];
+        let cli = <crate::cli::Cli as clap::Parser>::parse_from(line);
+        let crate::cli::Command::List(args) = cli.command else {
+            panic!("another command");
+        };
+        assert_eq!(args.selector, ["a=b", "c", "d=e"]);
+    }
+
+    #[test]
     fn labels_are_key_and_value() {
         assert_eq!(parse_label("a=b=c"), Ok(("a".into(), "b=c".into())));
-        for bad in ["a", "=b", "a b=c", "a=\n"] {
+        for bad in ["a", "=b", "a b=c", "a=\n", "a=b,c=d"] {
             assert!(parse_label(bad).is_err(), "{bad:?}");
         }
     }

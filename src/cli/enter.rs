@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::ManagerArg;
+use super::{ManagerArg, duration};
 use crate::url::SecretUrl;
 
 /// Which instance is meant.
@@ -47,7 +47,7 @@ pub struct ExecArgs {
     pub stdin: bool,
     /// How long the command may take; it isn't ended when that is over
     /// [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::limit)]
     pub timeout: Option<Duration>,
 }
 
@@ -157,7 +157,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 3128, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
     /// How long the page may take
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::limit)]
     pub timeout: Duration,
     /// Which way to go to the proxy
     #[arg(long, value_enum, value_name = "WAY", default_value_t = ViaArg::Auto)]

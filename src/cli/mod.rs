@@ -3,19 +3,22 @@
 #![allow(clippy::doc_markdown, rustdoc::broken_intra_doc_links)]
 
 mod args;
+mod duration;
 mod enter;
 mod output;
 mod upkeep;
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg, is_label_key,
 };
 
+pub use duration::LONGEST;
 pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};
 pub use output::{FORMATS, Format, ProgressArg, SortBy};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
@@ -137,6 +140,20 @@ pub enum Command {
     Config(ConfigCommand),
     /// Print a shell's completion script
     Completion(CompletionArgs),
+}
+
+impl Cli {
+    /// The command line of this process, or what clap has to say about it.
+    pub fn of_process() -> Result<Self, clap::Error> {
+        let matches = command().try_get_matches()?;
+        let mut cli = Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command()))?;
+        // A variable that is empty counts as unset; an option that is empty was a mistake.
+        let from_variable = matches.value_source("provider") == Some(ValueSource::EnvVariable);
+        if from_variable && cli.global.provider.as_deref() == Some("") {
+            cli.global.provider = None;
+        }
+        Ok(cli)
+    }
 }
 
 /// The whole command tree, for completion scripts and man pages.

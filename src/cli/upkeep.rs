@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::duration;
+
 /// `egressctl gc`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -30,7 +32,7 @@ pub struct GcArgs {
     #[arg(long, requires = "keep")]
     pub keep_none: bool,
     /// Nothing younger than this goes
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::any)]
     pub min_age: Duration,
     /// Sweep the other hosts where one can't be read in full
     #[arg(long)]
@@ -59,7 +61,7 @@ pub struct ExtendArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// How long it shall live from now on, such as 2h
-    #[arg(value_name = "DURATION", value_parser = humantime::parse_duration,
+    #[arg(value_name = "DURATION", value_parser = duration::limit,
           required_unless_present = "never", conflicts_with = "never")]
     pub duration: Option<Duration>,
     /// Let it live until it is deleted
@@ -94,7 +96,7 @@ pub struct PruneArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Only images pulled longer ago than this
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::any)]
     pub older_than: Duration,
     /// Also show what was kept, and why
     #[arg(long)]

@@ -1,5 +1,7 @@
 //! `egressctl delete`.
 
+use std::collections::BTreeSet;
+
 use super::Context;
 use crate::cli::DeleteArgs;
 use crate::delete::{Act, delete};
@@ -25,6 +27,7 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
         .iter()
         .map(|name| name.parse())
         .collect::<Result<Vec<InstanceRef>>>()?;
+    let wanted = once_each(wanted, args.zone.as_deref(), context);
     if args.zone.is_some() {
         placement::zone(&context.provider, args.zone.as_deref())?;
     }
@@ -60,6 +63,25 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
     }
     context.ui.document(&document)?;
     Ok(document.errors)
+}
+
+/// Each instance once, however often and in whichever of its forms it is named: two deletions of one at the same
+/// time would report it twice.
+fn once_each(
+    wanted: Vec<InstanceRef>,
+    zone: Option<&str>,
+    context: &Context<'_>,
+) -> Vec<InstanceRef> {
+    let only = match context.hosts.as_slice() {
+        [only] => Some(only.name()),
+        _ => None,
+    };
+    let mut seen = BTreeSet::new();
+    let mut is_new = |one: &InstanceRef| {
+        let host = one.host().or(zone).or(only);
+        seen.insert((host.map(str::to_owned), one.name().clone()))
+    };
+    wanted.into_iter().filter(|one| is_new(one)).collect()
 }
 
 fn delete_one(

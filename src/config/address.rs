@@ -39,7 +39,7 @@ impl std::str::FromStr for HostSpec {
             .rsplit_once('@')
             .ok_or_else(|| bad("there is no `@` in it".to_string()))?;
         Ok(HostSpec {
-            name: rules::identifier(name).map_err(|what| bad(format!("the name {what}")))?,
+            name: rules::host(name).map_err(|what| bad(format!("the name {what}")))?,
             user: rules::user(user).map_err(|what| bad(format!("the user {what}")))?,
             address: parse_address(address).map_err(|what| bad(format!("the address {what}")))?,
         })

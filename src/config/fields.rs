@@ -367,8 +367,6 @@ fn whole_number(node: &Node) -> Result<u64, String> {
 }
 
 fn duration(node: &Node) -> Result<Duration, String> {
-    /// Far beyond any use, and such that times computed from it stay in range.
-    const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
     const HOW: &str = "write a span of time with its unit, such as 90m, 24h or 7d";
     let Some(scalar) = node.scalar() else {
         return Err(format!("must be text, found {}; {HOW}", node.describe()));
@@ -379,7 +377,7 @@ fn duration(node: &Node) -> Result<Duration, String> {
     let text = scalar.text.as_str();
     let span = humantime::parse_duration(text)
         .map_err(|_| format!("{} is not understood; {HOW}", quoted(text)))?;
-    if span < Duration::from_secs(1) || span > LONGEST || span.subsec_nanos() != 0 {
+    if span < Duration::from_secs(1) || span > crate::cli::LONGEST || span.subsec_nanos() != 0 {
         return Err(format!(
             "{}: from one second to a hundred years, in whole seconds",
             quoted(text)

@@ -310,7 +310,7 @@ pub(crate) static HOST: Table = Table {
     keys: &[
         key(
             "name",
-            Text(&rules::IDENTIFIER),
+            Text(&rules::HOST),
             Required,
             "The host's name, what `--zone` names.",
         ),

@@ -2,7 +2,7 @@
 //!
 //! A rule takes the text as written and returns it in its canonical form, or what is wrong with it.
 
-use reqwest::Url;
+use crate::placement::AUTO;
 
 /// A kind of text.
 pub(crate) struct Rule {
@@ -16,6 +16,11 @@ pub(crate) struct Rule {
 pub(crate) static IDENTIFIER: Rule = Rule {
     pattern: Some("^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"),
     check: identifier,
+};
+/// Hosts' names: identifiers, but for what `--zone` has another meaning for.
+pub(crate) static HOST: Rule = Rule {
+    pattern: IDENTIFIER.pattern,
+    check: host,
 };
 /// Names of provider entries.
 pub(crate) static NAME: Rule = Rule {
@@ -152,6 +157,17 @@ pub(crate) fn identifier(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_string())
+}
+
+/// Whether it can be a host's name.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    if text == AUTO {
+        return Err(format!(
+            "{} can't be a host's name: --zone {AUTO} leaves the choice to egressctl",
+            quoted(text)
+        ));
+    }
+    identifier(text)
 }
 
 fn libvirt_name(text: &str) -> Result<String, String> {

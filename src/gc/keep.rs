@@ -93,7 +93,7 @@ impl KeepList {
 }
 
 /// What is wrong with a line, if anything: whatever can't be a uid, a name or an ID is an accident.
-fn fault_in(line: &str) -> Option<String> {
+pub fn fault_in(line: &str) -> Option<String> {
     if line.len() > LONGEST {
         return Some(format!("has {} characters", line.len()));
     }

@@ -41,7 +41,7 @@ pub struct Screen {
 impl Screen {
     /// From the command line's options and what stderr is.
     pub(super) fn new(global: &GlobalArgs) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let can_draw = io::stderr().is_terminal() && !dumb;
         let shown = Shown::of(global.progress, global.quiet, can_draw);
         let target = if shown == Shown::Bars {

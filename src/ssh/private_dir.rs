@@ -25,10 +25,12 @@ pub(super) struct PrivateDir {
 impl PrivateDir {
     /// In `$TMPDIR`, or where that makes the path too long in `$XDG_RUNTIME_DIR` or /tmp.
     pub(super) fn new() -> Result<Self> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let places = [std::env::temp_dir()]
+        // An empty variable counts as unset: it would be the working directory.
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let places = [set("TMPDIR"), set("XDG_RUNTIME_DIR")]
             .into_iter()
-            .chain(runtime)
+            .flatten()
+            .map(PathBuf::from)
             .chain([PathBuf::from("/tmp")]);
         let mut error = Error::transient(
             Reason::LocalIo,

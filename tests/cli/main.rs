@@ -141,6 +141,61 @@ const CASES: &[Case] = &[
     ("unknown-provider", "remote", "list --provider away"),
     ("bad-label", "remote", "create --label team"),
     ("bad-ttl", "remote", "create --ttl soon"),
+    ("ttl-of-nothing", "remote", "create --ttl 0s"),
+    ("ttl-beyond-time", "remote", "create --ttl 9999999years"),
+    ("extend-by-nothing", "remote", "extend web1 0s"),
+    ("watch-without-a-pause", "remote", "list --watch=0s"),
+    (
+        "timeout-without-wait",
+        "remote",
+        "create --zone nas1 --image debian-13 --timeout 5m",
+    ),
+    (
+        "label-with-two-values",
+        "remote",
+        "create --zone nas1 --image debian-13 --label a=b --label a=c",
+    ),
+    ("labels-in-one-word", "remote", "create --label a=b,c=d"),
+    (
+        "uid-that-no-list-can-name",
+        "remote",
+        "create --zone nas1 --image debian-13 --uid null",
+    ),
+    (
+        "uid-that-is-an-id",
+        "remote",
+        "create --zone nas1 --image debian-13 --uid hosts/nas1/domains/web1",
+    ),
+    (
+        "image-url-without-a-host",
+        "remote",
+        "create --zone nas1 --image http://",
+    ),
+    (
+        "image-url-without-a-host-dry-run",
+        "remote",
+        "create --zone nas1 --image http:// --dry-run",
+    ),
+    (
+        "image-url-with-a-bad-port-to-pull",
+        "remote",
+        "image pull http://192.0.2.1:99999/x.qcow2",
+    ),
+    (
+        "probe-of-something-else-than-http",
+        "remote",
+        "probe web1 --url ftp://192.0.2.1/x",
+    ),
+    (
+        "delete-the-same-twice",
+        "remote",
+        "delete hosts/gone/domains/web1 hosts/gone/domains/web1",
+    ),
+    (
+        "config-init-of-a-host-called-auto",
+        "none",
+        "config init --host auto=virt@nas1",
+    ),
     ("bad-wait", "remote", "create --wait=port:0"),
     ("bad-disk-size", "remote", "create --disk-size 0"),
     ("bad-selector", "remote", "list --selector =x"),
@@ -357,6 +412,58 @@ fn a_starter_file_is_written_once_and_is_valid() {
     assert!(output.status.success(), "{output:?}");
     let again = sandbox.egressctl(&init).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "{again:?}");
+}
+
+#[test]
+fn an_empty_variable_is_an_unset_one() {
+    let sandbox = sandbox("remote");
+    let run = |words: &[&str]| {
+        let mut command = sandbox.egressctl(words);
+        command.env("EGRESSCTL_CONFIG", "providers.yaml");
+        for name in [
+            "EGRESSCTL_PROVIDER",
+            "EGRESSCTL_LIMITS",
+            "RUST_LOG",
+            "TMPDIR",
+        ] {
+            command.env(name, "");
+        }
+        command.output().unwrap()
+    };
+    let output = run(&["config", "validate"]);
+    assert!(output.status.success(), "{output:?}");
+    let output = run(&["delete", "hosts/gone/domains/web1"]);
+    assert!(output.status.success(), "{output:?}");
+    // An option that is empty was a mistake.
+    let output = run(&["config", "validate", "--provider", ""]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn odd_uids_are_refused_before_any_host_is_asked() {
+    let sandbox = sandbox("remote");
+    let long = "x".repeat(129);
+    for uid in ["", " ", "a b", "a\u{1b}[31m", "a\nb", "#1", "a,b", &long] {
+        let words = [
+            "create",
+            "--zone",
+            "nas1",
+            "--image",
+            "debian-13",
+            "--uid",
+            uid,
+        ];
+        let output = sandbox
+            .egressctl(&words)
+            .env("EGRESSCTL_CONFIG", "providers.yaml")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{uid:?}: {output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("--uid"), "{uid:?}: {said}");
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+        assert!(said.lines().all(|line| line.len() < 200), "{said}");
+    }
 }
 
 #[test]

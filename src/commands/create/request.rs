@@ -1,5 +1,6 @@
 //! What a create was asked for, resolved before any host is asked, and on which hosts it shall be.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -10,8 +11,9 @@ use crate::commands::Context;
 use crate::config::{Host, Image, MachineType};
 use crate::create::survey::survey;
 use crate::create::{CloudInit, CreateSpec, OVERLAY_ROOM};
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::find;
+use crate::gc::keep;
 use crate::host::HostSession;
 use crate::image::policy::PullPolicy;
 use crate::image::store::POOL_RESERVE;
@@ -28,7 +30,7 @@ pub(super) struct Request {
     disk_bytes: u64,
     disk_is_given: bool,
     cloud_init: CloudInit,
-    labels: Vec<(String, String)>,
+    labels: BTreeMap<String, String>,
     ttl: Option<Duration>,
 }
 
@@ -56,7 +58,7 @@ impl Request {
             disk_bytes: gib << 30,
             disk_is_given: args.disk_size.is_some(),
             cloud_init: input::cloud_init(args, context)?,
-            labels: args.labels.clone(),
+            labels: labels(&args.labels)?,
             ttl: args.ttl.or(provider.default_ttl),
         })
     }
@@ -80,7 +82,7 @@ impl Request {
             cloud_init: self.cloud_init.clone(),
             nic: host.nic.clone(),
             virt_type: host.virt_type,
-            labels: self.labels.iter().cloned().collect(),
+            labels: self.labels.clone(),
             ttl: self.ttl,
         }
     }
@@ -91,8 +93,7 @@ impl Request {
         zone: Option<&str>,
         context: &'a Context<'_>,
     ) -> Result<Placed<'a>> {
-        let hosts = &context.provider.hosts;
-        if zone == Some(AUTO) && !hosts.iter().any(|host| host.name == AUTO) {
+        if zone == Some(AUTO) {
             return self.place_by_room(context);
         }
         let zone = placement::zone(&context.provider, zone)?;
@@ -161,12 +162,55 @@ pub(super) enum Placed<'a> {
     Nowhere(Vec<Error>),
 }
 
+/// The longest uid, in bytes: with a number and the name it must fit into the mark of a seed.
+const LONGEST_UID: usize = 128;
+
+/// Refuses a uid that a keep list couldn't name, and so would be one of an instance that gc takes.
+fn ensure_uid(uid: &str) -> Result<()> {
+    let fault = match keep::fault_in(uid) {
+        _ if uid.is_empty() => "is empty".to_owned(),
+        _ if uid.len() > LONGEST_UID => format!("has {} bytes", uid.len()),
+        _ if uid.starts_with('#') => "begins a comment in a keep list".to_owned(),
+        _ if uid.contains('/') => "has a / in it, as only IDs have".to_owned(),
+        Some(fault) => fault,
+        None => return Ok(()),
+    };
+    let shown: String = uid.chars().take(40).collect();
+    Err(
+        Error::usage(Reason::BadArgument, format!("--uid {shown:?} {fault}")).hint(format!(
+            "a uid has 1 to {LONGEST_UID} bytes, without blanks, quotes, brackets and slashes, as in a list for gc --keep"
+        )),
+    )
+}
+
+/// Labels by their keys.
+///
+/// Errors: one key with two values.
+fn labels(given: &[(String, String)]) -> Result<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    for (key, value) in given {
+        match labels.insert(key.clone(), value.clone()) {
+            Some(before) if before != *value => {
+                return Err(Error::usage(
+                    Reason::BadArgument,
+                    format!("--label gives {key} two values: {before:?} and {value:?}"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(labels)
+}
+
 /// The instances' names and uids: one, or `--count` of them, numbered from 1 where a name or uid was given.
 fn identities(args: &CreateArgs) -> Result<Vec<(InstanceName, String)>> {
     let numbers: Vec<String> = match args.count {
         None => vec![String::new()],
         Some(count) => (1..=count).map(|number| format!("-{number}")).collect(),
     };
+    if let Some(uid) = &args.uid {
+        ensure_uid(uid)?;
+    }
     let identity = |number: &String| {
         let uid = match &args.uid {
             Some(uid) => format!("{uid}{number}"),

@@ -42,7 +42,8 @@ impl Proxies {
             &["http_proxy", "HTTP_PROXY"]
         };
         let all = first(&["all_proxy", "ALL_PROXY"]);
-        let exempt = env("no_proxy").or_else(|| env("NO_PROXY"));
+        let set = |name| env(name).filter(|value| !value.trim().is_empty());
+        let exempt = set("no_proxy").or_else(|| set("NO_PROXY"));
         Proxies {
             http: first(http).or_else(|| all.clone()),
             https: first(&["https_proxy", "HTTPS_PROXY"]).or(all),

@@ -1,0 +1,59 @@
+//! Spans of time on the command line: how short and how long they may be.
+
+use std::time::Duration;
+
+/// Far beyond any use, and such that times computed from it stay in range.
+pub const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+
+/// How long something may take, or live: it must be longer than nothing.
+pub(super) fn limit(text: &str) -> Result<Duration, String> {
+    match any(text)? {
+        Duration::ZERO => Err("must be more than 0".to_owned()),
+        span => Ok(span),
+    }
+}
+
+/// How old something must be: 0 is any age.
+pub(super) fn any(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it with its unit, such as 90s, 24h or 7d"))?;
+    if span > LONGEST {
+        return Err("is more than a hundred years".to_owned());
+    }
+    Ok(span)
+}
+
+/// How often something is looked at: not without a pause.
+pub(super) fn pause(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(10);
+    let span = any(text)?;
+    if span < SHORTEST {
+        return Err("must be 10ms at least".to_owned());
+    }
+    Ok(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time_have_bounds() {
+        type Parser = fn(&str) -> Result<Duration, String>;
+        let century = "101years";
+        let absurd = "584542046090years 7months 15days 17h 5m 3s";
+        let table: [(Parser, &[&str], &[&str]); 3] = [
+            (limit, &["1ns", "10m", "100years"], &["0", "0s", century]),
+            (any, &["0", "0s", "7d"], &[century, "soon", "", "10", "-1s"]),
+            (pause, &["10ms", "2s"], &["0", "9ms", century]),
+        ];
+        for (parser, good, bad) in table {
+            for text in good {
+                assert!(parser(text).is_ok(), "{text}");
+            }
+            for text in bad.iter().chain([&absurd, &"99999999999999999999h"]) {
+                assert!(parser(text).is_err(), "{text}");
+            }
+        }
+    }
+}
