@@ -15,6 +15,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{EnvCompleter, Fish, Shells};
 
+use crate::cancel::Cancel;
 use crate::cli::{FORMATS, ShellArg, command};
 use crate::config::{Config, Provider, discover, load, process_env};
 use crate::placement::AUTO;
@@ -201,7 +202,7 @@ impl Words {
     }
 
     fn config(&self) -> Option<Config> {
-        load(&self.config_path()?, &process_env).ok()
+        load(&self.config_path()?, &process_env, &Cancel::new()).ok()
     }
 
     /// The provider meant; all of them where that is still open.

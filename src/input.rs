@@ -1,4 +1,4 @@
-//! Files and stdin that the command line names: read in full, up to a limit, or until a signal comes.
+//! Files and stdin that the command line or the configuration names: read in full, up to a limit, or until a signal comes.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,16 +19,28 @@ pub fn read(
     cancel: &Cancel,
     failed: impl FnOnce(io::Error) -> Error,
 ) -> Result<Vec<u8>> {
-    let owned = path.to_owned();
-    apart(cancel, "input", move || read_now(&owned, most))?.map_err(failed)
+    if path == Path::new("-") {
+        apart(cancel, "input", move || read_now(io::stdin(), most))?.map_err(failed)
+    } else {
+        read_file(path, most, cancel, failed)
+    }
 }
 
-fn read_now(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// The same for files alone, whatever they are called.
+///
+/// Errors: those of [`read`].
+pub fn read_file(
+    path: &Path,
+    most: u64,
+    cancel: &Cancel,
+    failed: impl FnOnce(io::Error) -> Error,
+) -> Result<Vec<u8>> {
+    let owned = path.to_owned();
+    apart(cancel, "input", move || read_now(File::open(owned)?, most))?.map_err(failed)
+}
+
+fn read_now(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
     let mut data = Vec::new();
-    if path == Path::new("-") {
-        io::stdin().take(most + 1).read_to_end(&mut data)?;
-    } else {
-        File::open(path)?.take(most + 1).read_to_end(&mut data)?;
-    }
+    from.take(most + 1).read_to_end(&mut data)?;
     Ok(data)
 }

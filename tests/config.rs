@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use egressctl::cancel::Cancel;
 use egressctl::config::{self, Config};
 use egressctl::error::{Class, Reason};
 use serde_json::Value;
@@ -150,7 +151,8 @@ fn the_examples_are_valid() {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(root().join("examples/providers")).unwrap() {
         let path = entry.unwrap().path();
-        let config = config::load(&path, &env).unwrap_or_else(|error| panic!("{error}"));
+        let config =
+            config::load(&path, &env, &Cancel::new()).unwrap_or_else(|error| panic!("{error}"));
         config.provider(None).unwrap();
         names.push(path.file_name().unwrap().to_string_lossy().into_owned());
     }

@@ -8,20 +8,26 @@ use super::load_config;
 use crate::cli::{ConfigCommand, Format, GlobalArgs, InitArgs};
 use crate::config::{HostSpec, hides, init, schema, view, view_yaml};
 use crate::error::{Error, Reason, Result};
+use crate::host::Cancels;
 use crate::output::Ui;
 
-pub(super) fn run(command: &ConfigCommand, global: &GlobalArgs, ui: &Ui) -> Result<Vec<Error>> {
+pub(super) fn run(
+    command: &ConfigCommand,
+    global: &GlobalArgs,
+    ui: &Ui,
+    cancels: &Cancels,
+) -> Result<Vec<Error>> {
     match command {
-        ConfigCommand::Validate => validate(global, ui)?,
-        ConfigCommand::View => print_view(global, ui)?,
+        ConfigCommand::Validate => validate(global, ui, cancels)?,
+        ConfigCommand::View => print_view(global, ui, cancels)?,
         ConfigCommand::Schema => ui.data(&format!("{:#}\n", schema()))?,
         ConfigCommand::Init(args) => start(args, ui)?,
     }
     Ok(Vec::new())
 }
 
-fn validate(global: &GlobalArgs, ui: &Ui) -> Result<()> {
-    let config = load_config(global)?;
+fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
+    let config = load_config(global, cancels)?;
     // A named provider shall exist, too.
     if global.provider.is_some() {
         config.provider(global.provider.as_deref())?;
@@ -38,8 +44,8 @@ fn validate(global: &GlobalArgs, ui: &Ui) -> Result<()> {
     ))
 }
 
-fn print_view(global: &GlobalArgs, ui: &Ui) -> Result<()> {
-    let config = load_config(global)?;
+fn print_view(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
+    let config = load_config(global, cancels)?;
     let providers = match &global.provider {
         Some(_) => vec![config.provider(global.provider.as_deref())?],
         None => config.providers.iter().collect(),

@@ -69,7 +69,7 @@ fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Outcome> {
     let context = || Context::new(&cli.global, ui, cancels);
     let errors = match &cli.command {
         Command::Completion(args) => completion::run(args, ui),
-        Command::Config(command) => config::run(command, &cli.global, ui),
+        Command::Config(command) => config::run(command, &cli.global, ui, cancels),
         Command::Create(args) => create::run(args, &context()?),
         Command::Get(args) => get::run(args, &context()?),
         Command::List(args) => list::run(args, &context()?),
@@ -99,7 +99,7 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn new(global: &GlobalArgs, ui: &'a Ui, cancels: &Cancels) -> Result<Self> {
-        let config = load_config(global)?;
+        let config = load_config(global, cancels)?;
         let provider = config.provider(global.provider.as_deref())?.clone();
         let all_images = config
             .providers
@@ -219,10 +219,11 @@ fn asks_once() -> SharedPrompt {
     })
 }
 
-fn load_config(global: &GlobalArgs) -> Result<Config> {
+fn load_config(global: &GlobalArgs, cancels: &Cancels) -> Result<Config> {
     load(
         &discover(global.config.as_deref(), &process_env)?,
         &process_env,
+        &cancels.work,
     )
 }
 

@@ -22,7 +22,6 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use address::HostSpec;
@@ -37,6 +36,7 @@ pub use model::{
 pub use schema::schema;
 pub use view::{hides, view, view_yaml};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::input;
 use crate::near::nearest;
@@ -57,8 +57,10 @@ pub struct Config {
     pub skipped: Vec<Skipped>,
 }
 
-/// Reads and validates the file at `path`.
-pub fn load(path: &Path, env: Env<'_>) -> Result<Config> {
+/// Reads and validates the file at `path`, which may be a pipe, until a signal comes.
+///
+/// Errors: Usage; [`Reason::Interrupted`].
+pub fn load(path: &Path, env: Env<'_>, cancel: &Cancel) -> Result<Config> {
     let cannot = |what: String| {
         Error::usage(
             Reason::LocalIo,
@@ -66,10 +68,8 @@ pub fn load(path: &Path, env: Env<'_>) -> Result<Config> {
         )
         .because(what)
     };
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
-        .map_err(|error| cannot(error.to_string()))?;
+    let failed = |error: std::io::Error| cannot(error.to_string());
+    let bytes = input::read_file(path, MAX_FILE, cancel, failed)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(cannot(
             "it is larger than 1 MiB, so it is no providers file".to_string(),

@@ -120,7 +120,7 @@ fn without_a_file_every_place_tried_is_named() {
 #[test]
 fn what_cannot_be_read_says_why() {
     let dir = tempfile::tempdir().unwrap();
-    let error = load(dir.path(), &|_| None).unwrap_err();
+    let error = load(dir.path(), &|_| None, &Cancel::new()).unwrap_err();
     assert_eq!(
         (error.class(), error.reason()),
         (Class::Usage, Reason::LocalIo)
@@ -128,21 +128,21 @@ fn what_cannot_be_read_says_why() {
 
     let file = dir.path().join("p.yaml");
     std::fs::write(&file, vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1]).unwrap();
-    let error = load(&file, &|_| None).unwrap_err();
+    let error = load(&file, &|_| None, &Cancel::new()).unwrap_err();
     assert_eq!(
         error.causes(),
         ["it is larger than 1 MiB, so it is no providers file"]
     );
 
     std::fs::write(&file, b"# a\n# b\xff\n").unwrap();
-    let error = load(&file, &|_| None).unwrap_err();
+    let error = load(&file, &|_| None, &Cancel::new()).unwrap_err();
     assert_eq!(
         error.causes(),
         [format!("{}:2: not UTF-8 text", file.display())]
     );
 
     std::fs::write(&file, provider_entry("home")).unwrap();
-    let loaded = load(&file, &|_| None).unwrap();
+    let loaded = load(&file, &|_| None, &Cancel::new()).unwrap();
     assert_eq!(
         loaded.providers[0].auth.host_keys,
         HostKeyPolicy::KnownHosts(dir.path().join("k"))

@@ -46,7 +46,7 @@ impl Credential {
         match source {
             KeySource::Agent => Self::all_of_agent(agent, cancel),
             KeySource::File(path) => {
-                let file = KeyFile::load(path)?;
+                let file = KeyFile::load(path, cancel)?;
                 if file.encrypted
                     && let Some(credential) = Self::held_by_agent(&file, agent, cancel)
                 {

@@ -59,7 +59,7 @@ pub fn dial(
     cancel: &Cancel,
 ) -> Result<Link> {
     let dialled = || {
-        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address)?);
+        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address, cancel)?);
         let credential = Credential::load(&auth.key, options, cancel)?;
         Dial {
             host_name,

@@ -7,8 +7,13 @@ use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 
 use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
 use super::wire;
+use crate::cancel::Cancel;
 use crate::config::{Address, HostKeyPolicy};
 use crate::error::{Error, Reason, Result};
+use crate::input;
+
+/// The most that is read of a `known_hosts` file, in bytes.
+const KNOWN_HOSTS_LIMIT: u64 = 64 << 20;
 
 /// Key types in the order we prefer without other knowledge, each with the algorithms that use it. Never
 /// certificates: we know no authorities.
@@ -38,12 +43,13 @@ pub(super) enum Verifier {
 
 impl Verifier {
     /// Reads the `known_hosts` file, before the network is used; `address` is the host that it is read for.
-    pub(super) fn load(policy: &HostKeyPolicy, address: &Address) -> Result<Self> {
+    pub(super) fn load(policy: &HostKeyPolicy, address: &Address, cancel: &Cancel) -> Result<Self> {
         let file = match policy {
             HostKeyPolicy::Ignore => return Ok(Verifier::Ignore),
             HostKeyPolicy::KnownHosts(file) => file,
         };
-        let bytes = std::fs::read(file).map_err(|cause| unreadable(file, address, &cause))?;
+        let failed = |cause| unreadable(file, address, &cause);
+        let bytes = input::read_file(file, KNOWN_HOSTS_LIMIT, cancel, failed)?;
         let hosts = KnownHosts::parse(&String::from_utf8_lossy(&bytes));
         if !hosts.skipped_lines().is_empty() {
             log::warn!(

@@ -10,7 +10,12 @@ use openssl::pkey::PKey;
 use russh::keys::PrivateKey;
 
 use super::wire::{self, Reader};
+use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
+use crate::input;
+
+/// The most that is read of a key file, in bytes.
+const KEY_LIMIT: u64 = 1 << 20;
 
 /// How often a passphrase is asked for.
 const PROMPTS: u32 = 3;
@@ -42,8 +47,8 @@ enum Kind {
 
 impl KeyFile {
     /// Reads and judges the file.
-    pub(super) fn load(path: &Path) -> Result<Self> {
-        let bytes = read(path)?;
+    pub(super) fn load(path: &Path, cancel: &Cancel) -> Result<Self> {
+        let bytes = read(path, cancel)?;
         // Line feeds alone are what every reader of keys takes.
         let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
         match classify(&text) {
@@ -92,8 +97,9 @@ impl KeyFile {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let bytes = std::fs::read(path).map_err(|cause| unreadable(path, &cause))?;
+fn read(path: &Path, cancel: &Cancel) -> Result<Vec<u8>> {
+    let failed = |cause| unreadable(path, &cause);
+    let bytes = input::read_file(path, KEY_LIMIT, cancel, failed)?;
     let mode = std::fs::metadata(path).map_or(0o600, |data| data.permissions().mode());
     if mode & 0o077 != 0 {
         log::warn!(

@@ -52,7 +52,7 @@ fn a_full_disk_is_a_failure() {
 }
 
 /// Ends a process that doesn't end by itself, so that the test fails instead of hanging.
-fn ends(mut child: Child, what: &str) -> ExitStatus {
+pub(crate) fn ends(mut child: Child, what: &str) -> ExitStatus {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().unwrap() {

@@ -115,7 +115,7 @@ fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
 #[test]
 fn a_file_that_is_not_there_may_still_arrive() {
     let missing = HostKeyPolicy::KnownHosts("/nonexistent/known_hosts".into());
-    let Err(error) = Verifier::load(&missing, &address("kvm1", 2222)) else {
+    let Err(error) = Verifier::load(&missing, &address("kvm1", 2222), &Cancel::new()) else {
         panic!("loaded");
     };
     assert_eq!(error.class(), Class::Transient);

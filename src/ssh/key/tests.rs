@@ -132,11 +132,11 @@ fn the_public_key_is_found_beside_a_pem_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("id");
     std::fs::write(&path, armour("ENCRYPTED PRIVATE KEY", "AAAA")).unwrap();
-    assert_eq!(KeyFile::load(&path).unwrap().public, None);
+    assert_eq!(KeyFile::load(&path, &Cancel::new()).unwrap().public, None);
     let public = blob("ssh-rsa");
     let line = format!("ssh-rsa {} me@here\n", STANDARD.encode(&public));
     std::fs::write(dir.path().join("id.pub"), line).unwrap();
-    let file = KeyFile::load(&path).unwrap();
+    let file = KeyFile::load(&path, &Cancel::new()).unwrap();
     assert_eq!(
         (file.encrypted, file.public.as_ref()),
         (true, Some(&public))
@@ -150,7 +150,7 @@ fn an_encrypted_key_without_anybody_to_ask_names_ssh_add() {
     std::fs::write(&path, container("aes256-ctr", &blob("ssh-ed25519"))).unwrap();
     let give_up = |_: &str| None;
     for prompt in [None, Some(&give_up as &Prompt<'_>)] {
-        let Err(error) = KeyFile::load(&path).unwrap().unlock(prompt) else {
+        let Err(error) = KeyFile::load(&path, &Cancel::new()).unwrap().unlock(prompt) else {
             panic!("unlocked");
         };
         assert_eq!(
