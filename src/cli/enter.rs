@@ -45,7 +45,7 @@ pub struct ExecArgs {
     /// Read stdin to its end, at most 2 MiB, and give it to the command
     #[arg(long, short = 'i')]
     pub stdin: bool,
-    /// How long the command may take; it isn't ended when that is over
+    /// How long the command may take; it is ended when that is over
     /// [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = duration::limit)]
     pub timeout: Option<Duration>,

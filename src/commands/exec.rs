@@ -22,7 +22,7 @@ pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
         timeout: args.timeout,
     };
     let agent = Agent::new(&*hypervisor, &instance.domain);
-    let ended = guest::run(agent, &program, cancel, &mut To(context.ui));
+    let ended = guest::run(agent, &program, host, &mut To(context.ui));
     Ok(ended.map_err(|error| error.on_host(host.name()))?.status())
 }
 

@@ -1,5 +1,6 @@
 //! What is done inside a guest, by qemu-guest-agent: single commands, files, programs.
 
+mod ending;
 mod file;
 mod program;
 

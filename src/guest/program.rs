@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::file::decode;
-use super::{Agent, GuestFile};
+use super::{Agent, GuestFile, ending};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
+use crate::host::HostSession;
 
 /// The most that a program can be given on its stdin, in bytes: libvirt refuses longer requests.
 pub const STDIN_LIMIT: usize = 2 << 20;
@@ -69,13 +70,15 @@ impl Ended {
 
 /// Runs a program to its end, as the agent's user (root).
 ///
-/// Errors: [`Reason::TimedOut`] and [`Reason::Interrupted`] leave it running, and say so; others are the agent's.
+/// Errors: before [`Reason::TimedOut`] and [`Reason::Interrupted`] it is ended, and they say whether that worked; others
+/// are the agent's, and leave it running.
 pub fn run(
     agent: Agent<'_>,
     program: &Program<'_>,
-    cancel: &Cancel,
+    host: &HostSession,
     sink: &mut dyn Sink,
 ) -> Result<Ended> {
+    let cancel = &host.cancels().work;
     let directory = format!("/var/tmp/egressctl-{}", Uuid::new_v4().simple());
     let pid = start(agent, program, &directory)?;
     let mut running = Running {
@@ -94,7 +97,27 @@ pub fn run(
         Err(error) => {
             // Fails where the error is the agent's own; it forgets them when it ends.
             let _ = running.close_files();
-            Err(left_running(error, agent.name(), &running))
+            if !matches!(error.reason(), Reason::TimedOut | Reason::Interrupted) {
+                return Err(left_running(error, agent.name(), &running));
+            }
+            match running.end(host) {
+                Ok(true) => {
+                    Err(error.because("it was ended in the guest, with all that it started"))
+                }
+                Ok(false) => Err(left_running(
+                    error.because("it was killed in the guest, but something of it goes on"),
+                    agent.name(),
+                    &running,
+                )),
+                Err(why) => Err(left_running(
+                    error.because(format!(
+                        "it could not be ended in the guest: {}",
+                        why.message()
+                    )),
+                    agent.name(),
+                    &running,
+                )),
+            }
         }
     }
 }
@@ -180,6 +203,13 @@ impl Running<'_> {
             Err(error) if error.reason() == Reason::AgentRefused => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Ends the program, over a connection of its own: an interrupted run has lost the other one.
+    fn end(&self, host: &HostSession) -> Result<bool> {
+        let hypervisor = host.connect_for_cleanup()?;
+        let agent = Agent::new(&*hypervisor, self.agent.domain);
+        ending::end(agent, self.directory, &self.pid, &host.cancels().cleanup)
     }
 
     fn close_files(&mut self) -> Result<()> {

@@ -1,14 +1,15 @@
 //! Going into a real guest: commands, logs, console, SSH and the proxy in it. One boot for all of it.
 
+mod console;
+mod exec;
+
 use std::process::Command;
 use std::time::Duration;
-
-use rustix::termios::LocalModes;
 
 use crate::cli::Cli;
 use crate::instances::create_guest;
 use crate::lab;
-use crate::support::{Cleanup, Lab, wait_until};
+use crate::support::{Lab, wait_until};
 use crate::terminal::Terminal;
 
 const NAME: &str = "lt-enter";
@@ -38,14 +39,14 @@ fn an_instance_lets_us_in() {
     let _instance = lab.instance(NAME);
     let cli = lab.cli();
     create_tells_cloud_inits_result(&lab, &cli);
-    exec_is_like_the_command_itself(&cli);
-    exec_has_failures_of_its_own(&cli);
+    exec::is_like_the_command_itself(&cli);
+    exec::has_failures_of_its_own(&cli);
     logs_are_cloud_inits(&cli);
     ssh_knows_the_instance_and_passes_its_status(&lab, &cli);
     probe_tells_the_egress_address(&lab, &cli);
     ports_are_reached_through_the_host_where_they_must_be(&lab, &cli);
-    the_console_is_a_terminal(&lab, &cli);
-    the_console_is_shown_where_nobody_types(&cli);
+    console::is_a_terminal(&lab, &cli);
+    console::is_shown_where_nobody_types(&cli);
     // The last one: the agent doesn't come back.
     a_hung_agent_and_a_stopped_domain_are_told_apart(&lab, &cli);
 }
@@ -68,61 +69,6 @@ fn create_tells_cloud_inits_result(lab: &Lab, cli: &Cli) {
     ready
         .says("cloud-init is done, degraded by")
         .never_says("lt-sometimes");
-}
-
-fn exec_is_like_the_command_itself(cli: &Cli) {
-    let sh = |script| cli.run(&["exec", NAME, "--", "sh", "-c", script]);
-    let run = sh("echo out; echo err >&2; exit 7").exits(7);
-    assert_eq!(
-        (run.stdout.as_str(), run.stderr.as_str()),
-        ("out\n", "err\n")
-    );
-    sh("kill -9 $$").exits(137).says_nothing();
-    let words = ["a b", "$x", "it's", "", "--", "-n"];
-    let args = [&["exec", NAME, "--", "printf", "%s|"], &words[..]].concat();
-    cli.run(&args).exits(0).prints_only("a b|$x|it's||--|-n|");
-    // Beyond what one answer of the agent can hold, which is 4 MiB in base64.
-    let long = sh("yes 0123456 | head -c 6000000").exits(0);
-    assert!(long.stdout == "0123456\n".repeat(750_000));
-    let bytes: Vec<u8> = (0..=255).collect();
-    let args = ["exec", "hosts/nas1/domains/lt-enter", "--stdin", "--"];
-    let args = [&args[..], &["od", "-An", "-v", "-tu1", "-w256"]].concat();
-    let seen = cli.run_with_stdin(&args, &bytes).exits(0);
-    let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
-    let words: Vec<&str> = seen.stdout.split_whitespace().collect();
-    assert_eq!(words, numbers);
-    // The directory of this very command, and no other.
-    let left = sh("ls -d /var/tmp/egressctl-*").exits(0);
-    assert_eq!(left.stdout.lines().count(), 1, "{left}");
-}
-
-fn exec_has_failures_of_its_own(cli: &Cli) {
-    let exec = |args: &[&str]| cli.run(&[&["exec", NAME], args].concat());
-    exec(&["--", "lt-no-such-command"])
-        .exits(127)
-        .says("not found");
-    exec(&["--", "/etc/passwd"]).exits(126);
-    cli.run(&["exec", "lt-nobody", "--", "true"])
-        .exits(123)
-        .says("there is no instance");
-    let pid = |command: &str| {
-        let found = exec(&["--", "pgrep", "-fx", command]).exits(0);
-        found.stdout.trim().to_owned()
-    };
-    let slow = exec(&["--timeout", "1s", "--", "sleep", "97"])
-        .exits(124)
-        .says("wasn't done in time");
-    slow.says(&format!("as process {},", pid("sleep 97")));
-    let running = cli.start(&["exec", NAME, "--", "sleep", "98"]);
-    wait_until("the command runs", Duration::from_secs(30), || {
-        exec(&["--", "pgrep", "-fx", "sleep 98"]).ends_well()
-    });
-    running.signal("TERM");
-    running
-        .wait()
-        .exits(143)
-        .says(&format!("as process {},", pid("sleep 98")));
-    exec(&["--", "pkill", "sleep"]).exits(0);
 }
 
 fn logs_are_cloud_inits(cli: &Cli) {
@@ -269,84 +215,6 @@ fn ports_are_reached_through_the_host_where_they_must_be(lab: &Lab, cli: &Cli) {
     ports("del");
 }
 
-/// Whether keys reach a program on the terminal as they are pressed.
-fn is_raw(terminal: &Terminal) -> bool {
-    let modes = terminal.modes();
-    assert_eq!(
-        modes.contains(LocalModes::ICANON),
-        modes.contains(LocalModes::ECHO)
-    );
-    !modes.contains(LocalModes::ICANON)
-}
-
-fn the_console_is_a_terminal(lab: &Lab, cli: &Cli) {
-    let mut first = Terminal::start(cli, &["console", NAME]);
-    first.expect("^] leaves it");
-    first.press("\r");
-    first.expect("login:");
-    assert!(is_raw(&first));
-    // One at a time, unless it is taken.
-    let mut second = Terminal::start(cli, &["console", NAME]);
-    second.expect("somebody else has the console");
-    second.expect("--force");
-    assert_eq!(second.ends(), Some(4));
-    let mut second = Terminal::start(cli, &["console", NAME, "--force"]);
-    first.expect("the console was closed");
-    assert!(!is_raw(&first));
-    assert_eq!(first.ends(), Some(0));
-    second.press("\r");
-    second.expect("login:");
-    second.press("\x1d");
-    second.expect("left the console");
-    assert!(!is_raw(&second));
-    assert_eq!(second.ends(), Some(0));
-    // However it ends, the terminal is as it was.
-    let in_use = || {
-        let mut terminal = Terminal::start(cli, &["console", NAME]);
-        terminal.expect("^] leaves it");
-        terminal.press("\r");
-        terminal.expect("login:");
-        assert!(is_raw(&terminal));
-        terminal
-    };
-    let mut terminal = in_use();
-    terminal.signal("TERM");
-    terminal.expect("interrupted");
-    assert!(!is_raw(&terminal));
-    assert_eq!(terminal.ends(), Some(143));
-    // Also where nothing is waited for any more.
-    let mut terminal = in_use();
-    lab.lab(&["libvirtd", "nas1", "stop"]);
-    let _goes_on = Cleanup::later(|| drop(lab.lab(&["libvirtd", "nas1", "cont"])));
-    for _ in 0..3 {
-        terminal.signal("TERM");
-        // Signals that come together are one.
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    assert_eq!(terminal.ends(), None);
-    assert!(!is_raw(&terminal));
-    lab.lab(&["libvirtd", "nas1", "cont"]);
-    let mut terminal = in_use();
-    // The sshd of this very session; the listener stays, and so does the shell that has this pattern.
-    lab.on("nas1", "pkill -f 'sshd.*[:] virt'");
-    terminal.expect("connection was lost");
-    assert!(!is_raw(&terminal));
-    assert_eq!(terminal.ends(), Some(4));
-}
-
-fn the_console_is_shown_where_nobody_types(cli: &Cli) {
-    let running = cli.start(&["console", NAME]);
-    // Written until the console has surely been taken by then; a look at it from here could take it first.
-    let say = "for i in 1 2 3 4 5; do echo lt-enter on the console > /dev/ttyS0; sleep 2; done";
-    cli.run(&["exec", NAME, "--", "sh", "-c", say]).exits(0);
-    running.signal("TERM");
-    running
-        .wait()
-        .exits(143)
-        .prints("lt-enter on the console")
-        .says("nothing is typed");
-}
-
 fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
     let exec = |command: &[&str]| cli.run(&[&["exec", NAME, "-o", "json", "--"], command].concat());
     exec(&[
@@ -370,7 +238,7 @@ fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
     console.expect("login:");
     lab.virsh("nas1", &["destroy", NAME]);
     console.expect("the domain stopped");
-    assert!(!is_raw(&console));
+    assert!(!console::is_raw(&console));
     assert_eq!(console.ends(), Some(0));
     exec(&["true"])
         .exits(121)
