@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::keys::{Key, Kind, Need, Table};
 use super::problems::Problems;
 use super::rules::{self, quoted};
+use super::table::{Key, Kind, Need, Table};
 use super::yaml::{Entry, Mapping, Node, ScalarKind, Value};
 use crate::near::nearest;
 

@@ -1,7 +1,7 @@
 //! The providers configuration: found, parsed, validated and printed.
 //!
 //! `discover` finds the file, `yaml` makes a tree with lines of it, `wrap` finds the provider entries in
-//! that, `fields` and `build` turn them into the `model` by the table in `keys`, collecting every problem
+//! that, `fields` and `build` turn them into the `model` by the tables (`table`) in `keys`, collecting every problem
 //! on the way.
 
 mod address;
@@ -15,6 +15,7 @@ mod model;
 mod problems;
 mod rules;
 mod schema;
+mod table;
 mod view;
 mod wrap;
 mod yaml;

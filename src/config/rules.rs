@@ -83,30 +83,6 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("{start:?}…")
 }
 
-/// The candidate that was probably meant.
-pub(crate) fn nearest<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    const ENOUGH: f64 = 0.6;
-    const PREFIX: usize = 4;
-    let plain = |text: &str| text.to_lowercase().replace(['_', '-', '.'], "");
-    let wanted = plain(given);
-    let score = |candidate: &str| {
-        let candidate = plain(candidate);
-        if wanted.len() >= PREFIX && candidate.starts_with(&wanted) {
-            return ENOUGH.max(strsim::normalized_damerau_levenshtein(&wanted, &candidate));
-        }
-        strsim::normalized_damerau_levenshtein(&wanted, &candidate)
-    };
-    candidates
-        .into_iter()
-        .map(|candidate| (score(candidate), candidate))
-        .filter(|(score, _)| *score >= ENOUGH)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
-}
-
 /// The rules that every text follows: something is there, on one line, without blanks around it.
 fn ordinary(text: &str) -> Result<(), String> {
     if text.is_empty() {

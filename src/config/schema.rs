@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{self, Key, Kind, Need, Table};
+use super::keys;
 use super::rules;
+use super::table::{Key, Kind, Need, Table};
 
 /// The schema of a providers file: a list of entries, or a mapping with `providers`. What is inside a
 /// `ConfigMap` is text to JSON schema, so that form isn't in it.

@@ -333,11 +333,11 @@ fn the_documentation_has_every_key_with_its_default() {
         assert_eq!(row.contains("*own*"), key.ours, "{row}");
         let bold = row.starts_with("| **");
         match key.need {
-            keys::Need::Required => assert!(bold, "{row}"),
-            keys::Need::Optional => assert!(!bold, "{row}"),
-            keys::Need::Depends(_) => {}
+            table::Need::Required => assert!(bold, "{row}"),
+            table::Need::Optional => assert!(!bold, "{row}"),
+            table::Need::Depends(_) => {}
         }
-        if let keys::Kind::Integer { min, max } = key.kind {
+        if let table::Kind::Integer { min, max } = key.kind {
             assert!(row.contains(&format!("{min} to {max}")), "{row}");
         }
     }
