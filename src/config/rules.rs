@@ -3,6 +3,7 @@
 //! A rule takes the text as written and returns it in its canonical form, or what is wrong with it.
 
 use crate::placement::AUTO;
+use crate::url::{self, shown_text};
 
 /// A kind of text.
 pub(crate) struct Rule {
@@ -73,9 +74,10 @@ pub(crate) static PROXY_JUMP: Rule = Rule {
     check: |text| super::address::parse_jumps(text, "user").map(|_| text.to_string()),
 };
 
-/// Text in quotes for an error: escaped, and not without end.
+/// Text in quotes for an error: escaped, not without end, and without what is secret in a URL, wherever one was put.
 pub(crate) fn quoted(text: &str) -> String {
     const LONGEST: usize = 60;
+    let text = &shown_text(text);
     if text.chars().count() <= LONGEST {
         return format!("{text:?}");
     }
@@ -201,7 +203,7 @@ fn socket(text: &str) -> Result<String, String> {
 
 fn url(text: &str) -> Result<String, String> {
     ordinary(text)?;
-    crate::url::check(text)?;
+    url::check(text)?;
     Ok(text.to_string())
 }
 

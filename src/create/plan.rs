@@ -1,4 +1,6 @@
-//! What `create --dry-run` shows: the same look at the host as a create, and nothing made.
+//! What `create --dry-run` shows: the same look at the host and at the image's server as a create, and nothing made.
+
+use std::sync::OnceLock;
 
 use serde::Serialize;
 
@@ -7,7 +9,8 @@ use super::spec::CreateSpec;
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{Identity, pin_of};
-use crate::image::ready::BaseImage;
+use crate::image::pull::{Foreseen, PullObserver, ensure_disk_fits, foresee};
+use crate::image::ready::{BaseImage, find_ready};
 use crate::units;
 
 /// What a create would make.
@@ -49,16 +52,52 @@ pub struct Plan {
     pub domain_xml: String,
 }
 
-/// Looks at the host and says what a create would make. Reads only.
-pub fn plan(host: &HostSession, spec: &CreateSpec) -> Result<Plan> {
+/// What the image's server has, asked once for all instances of one kind, and only where one would be pulled.
+#[derive(Default)]
+pub struct Outlook(OnceLock<Result<Foreseen>>);
+
+impl Outlook {
+    fn of(
+        &self,
+        host: &HostSession,
+        spec: &CreateSpec,
+        observer: &dyn PullObserver,
+    ) -> Result<Foreseen> {
+        let ask = || foresee(&super::image_of(spec), observer, &host.cancels().work);
+        self.0.get_or_init(ask).clone()
+    }
+}
+
+/// Looks at the host, and where the image isn't there at its server, and says what a create would make. Reads only.
+///
+/// Errors: those that a create would have before it makes anything.
+pub fn plan(
+    host: &HostSession,
+    spec: &CreateSpec,
+    outlook: &Outlook,
+    observer: &dyn PullObserver,
+) -> Result<Plan> {
     let hypervisor = host.connect()?;
     let found = preflight(host, &*hypervisor, spec)?;
     let existing = found.existing.map(|instance| instance.id());
     let judged = found.judged?;
     let directory = judged.pool.path.clone().unwrap_or_default();
     let path = |volume: &str| format!("{}/{volume}", directory.trim_end_matches('/'));
-    let base_is_ready = judged.ready.is_some();
-    let base = judged.ready.unwrap_or_else(|| to_be_pulled(spec, &path));
+    let mut ready = judged.ready;
+    let mut foreseen = None;
+    // An instance that is there already keeps the image that it has.
+    if ready.is_none() && existing.is_none() {
+        let outlook = outlook.of(host, spec, observer)?;
+        ready = find_ready(&*hypervisor, host.pool(), &outlook.identity)?;
+        foreseen = Some(outlook);
+    }
+    let base_is_ready = ready.is_some();
+    let base = ready.unwrap_or_else(|| to_be_pulled(spec, foreseen, &path));
+    if spec.disk_is_given
+        && let Some(virtual_size) = base.virtual_size
+    {
+        ensure_disk_fits(spec.disk_bytes, virtual_size)?;
+    }
     let identity = spec.identify();
     let (overlay_volume, seed_volume) = (spec.name.overlay_volume(), spec.name.seed_volume());
     let (overlay, seed) = (path(&overlay_volume), path(&seed_volume));
@@ -85,9 +124,18 @@ pub fn plan(host: &HostSession, spec: &CreateSpec) -> Result<Plan> {
 }
 
 /// The base image as it would be called; one without a pinned digest is named only when its server was asked.
-fn to_be_pulled(spec: &CreateSpec, path: &dyn Fn(&str) -> String) -> BaseImage {
-    let volume = match pin_of(&spec.image) {
-        Some(pin) => Identity::pinned(&spec.image, pin).base_volume(),
+fn to_be_pulled(
+    spec: &CreateSpec,
+    foreseen: Option<Foreseen>,
+    path: &dyn Fn(&str) -> String,
+) -> BaseImage {
+    let (identity, virtual_size) = match foreseen {
+        Some(foreseen) => (Some(foreseen.identity), foreseen.virtual_size),
+        None => (None, None),
+    };
+    let pinned = || pin_of(&spec.image).map(|pin| Identity::pinned(&spec.image, pin));
+    let volume = match identity.or_else(pinned) {
+        Some(identity) => identity.base_volume(),
         None => format!("base-{}-?.{}", spec.image.key, spec.image.format.as_str()),
     };
     BaseImage {
@@ -96,7 +144,7 @@ fn to_be_pulled(spec: &CreateSpec, path: &dyn Fn(&str) -> String) -> BaseImage {
         format: spec.image.format,
         sha256: String::new(),
         size: 0,
-        virtual_size: None,
+        virtual_size,
         verified: String::new(),
     }
 }

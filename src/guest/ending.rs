@@ -113,40 +113,47 @@ mod tests {
     #[test]
     fn a_program_ends_with_all_that_it_started_and_nothing_else() {
         let scratch = tempfile::tempdir().unwrap();
-        let directory = scratch.path().join("egressctl-x");
-        std::fs::create_dir(&directory).unwrap();
-        let other = scratch.path().join("egressctl-y");
-        std::fs::create_dir(&other).unwrap();
-        let mut bystander = start(&other, "exec sleep 3141.1");
+        let [directory, other] = ["egressctl-x", "egressctl-y"].map(|name| {
+            let directory = scratch.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            directory
+        });
+        // Sleeps that no other process on this machine has.
+        let sleep = |number: u8| format!("sleep 9{}.{number}", std::process::id());
+        let mut bystander = start(&other, &format!("exec {}", sleep(1)));
         // A child without our output, one that was left to itself with it, and one that takes no notice of SIGTERM.
         let mut program = start(
             &directory,
-            "sleep 3141.2 >/dev/null 2>&1 & (sleep 3141.3 &) ; \
-             trap '' TERM; echo ready; while :; do sleep 3141.4; done",
+            &format!(
+                "{} >/dev/null 2>&1 & ({} &); trap '' TERM; echo ready; while :; do {}; done",
+                sleep(2),
+                sleep(3),
+                sleep(4)
+            ),
         );
         let since = Instant::now();
-        while std::fs::read(directory.join("out")).unwrap().is_empty() || !runs("sleep 3141.4") {
+        while std::fs::read(directory.join("out")).unwrap().is_empty() || !runs(&sleep(4)) {
             assert!(since.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(end(&directory, program.id()), Some(0));
         program.wait().unwrap();
-        for child in ["2", "3", "4"] {
-            assert!(!runs(&format!("sleep 3141.{child}")), "{child}");
+        for child in 2..=4 {
+            assert!(!runs(&sleep(child)), "{child}");
         }
         assert!(!directory.exists());
         // Its number is no child of the agent's any more, and nobody has its output.
         assert_eq!(end(&directory, std::process::id()), Some(0));
         assert!(bystander.try_wait().unwrap().is_none());
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
         // One that has its output elsewhere is known by its number.
         let mut quiet = Command::new("sleep")
-            .arg("3141.5")
+            .arg("600")
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         assert_eq!(end(&directory, quiet.id()), Some(0));
         assert!(!quiet.wait().unwrap().success());
-        bystander.kill().unwrap();
-        bystander.wait().unwrap();
     }
 }

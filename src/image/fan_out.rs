@@ -83,7 +83,10 @@ impl FanOut<'_> {
     }
 
     /// Opens the download and looks at its first bytes, before any volume is made.
-    fn begin(&self, download: Option<Download>) -> Result<(Incoming, Stream, Validators)> {
+    pub(super) fn begin(
+        &self,
+        download: Option<Download>,
+    ) -> Result<(Incoming, Stream, Validators)> {
         let image = self.request.image;
         let download = match download {
             Some(download) => download,

@@ -94,6 +94,37 @@ pub fn pull(
         .collect()
 }
 
+/// What a pull would bring.
+#[derive(Debug, Clone)]
+pub struct Foreseen {
+    /// Its content, by which its volume is called.
+    pub identity: Identity,
+    /// The disk's size as a guest sees it, in bytes, where the first bytes tell.
+    pub virtual_size: Option<u64>,
+}
+
+/// Begins the download and looks at its first bytes, as [`pull`] does, and stores nothing.
+///
+/// Errors: those that [`pull`] would have had up to there.
+pub fn foresee(
+    request: &PullRequest<'_>,
+    observer: &dyn PullObserver,
+    cancel: &Cancel,
+) -> Result<Foreseen> {
+    let (identity, download) = identify(request.image, observer, cancel)?;
+    let fan_out = FanOut {
+        request,
+        identity: &identity,
+        observer,
+        cancel,
+    };
+    let (incoming, ..) = fan_out.begin(download)?;
+    Ok(Foreseen {
+        virtual_size: incoming.virtual_size,
+        identity,
+    })
+}
+
 /// Pulls the image to hosts that lack it, or may have an old one.
 fn fetch(
     request: &PullRequest<'_>,

@@ -70,12 +70,25 @@ fn the_configuration_is_printed_without_secrets() {
         &remote.replace("http://mallory", "htp://mallory"),
     );
     sandbox.write(
+        "misplaced.yaml",
+        &remote
+            .replace("sshKeyFile: key", &format!("sshAgent: '{URL}'"))
+            .replace(
+                "bridge: br0",
+                &format!("bridge: '{URL}', virtType: '{URL}'"),
+            )
+            .replace("vcpus: 1", &format!("vcpus: '{URL}'"))
+            .replace("name: nas1", &format!("name: '{URL}'"))
+            .replace("checksumUrl:", "sha256:"),
+    );
+    sandbox.write(
         "worse.yaml",
         &remote.replace("192.0.2.1/x", "192.0.2.1/x y"),
     );
     for (file, good) in [
         ("good.yaml", true),
         ("bad.yaml", false),
+        ("misplaced.yaml", false),
         ("worse.yaml", false),
     ] {
         for words in [

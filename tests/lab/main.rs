@@ -2,6 +2,7 @@
 //!
 //! `EGRESSCTL_LAB` is the lab's directory, `EGRESSCTL_BIN` the binary to test (else this build's).
 
+mod again;
 mod calls;
 mod check;
 mod cli;
@@ -10,6 +11,7 @@ mod crash;
 mod credentials;
 mod deletion;
 mod distance;
+mod dry_run;
 mod enter;
 mod fleet;
 mod gc;

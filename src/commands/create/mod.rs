@@ -11,8 +11,9 @@ use jiff::Timestamp;
 
 use super::Context;
 use crate::cli::{CreateArgs, Format, WaitArg};
+use crate::create::plan::{Outlook, plan};
 use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
-use crate::create::{Ensured, ensure, make_image_ready, plan};
+use crate::create::{Ensured, ensure, make_image_ready};
 use crate::error::{Error, Result};
 use crate::find;
 use crate::host::HostSession;
@@ -38,8 +39,14 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
         Placed::Nowhere(errors) => return show(context, Vec::new(), errors),
     };
     if args.dry_run {
-        let plans = parallel::map(jobs, AT_ONCE, |job| plan(job.host, &job.spec));
-        let (plans, errors) = part(plans);
+        let bars = PullBars::new(context.ui, request.image_key());
+        let outlook = Outlook::default();
+        let plans = parallel::map(jobs, AT_ONCE, |job| {
+            plan(job.host, &job.spec, &outlook, &bars)
+        });
+        let (plans, mut errors) = part(plans);
+        // What the image's server says is the same for all of them.
+        errors.dedup();
         return show_plans(
             context,
             plans.into_iter().map(PlanRecord::new).collect(),
