@@ -25,6 +25,7 @@ mod leftovers;
 mod listing;
 mod many;
 mod oddities;
+mod old;
 mod ownership;
 mod pipeline;
 mod progress;
@@ -32,6 +33,7 @@ mod pull;
 mod pull_faults;
 mod refusals;
 mod restricted;
+mod saved;
 #[path = "../support/schema.rs"]
 mod schema;
 mod secrets;

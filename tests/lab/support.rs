@@ -235,6 +235,17 @@ impl Lab {
         Cleanup::later(move || drop(self.lab(&["heal", host])))
     }
 
+    /// Has a host run another libvirt, `old` or `modular`, until the end of the test. What is to be gone by then has to be
+    /// named after this.
+    pub(crate) fn daemons(&self, host: &'static str, kind: &str) -> Cleanup<'_> {
+        self.lab(&["daemons", host, kind]);
+        Cleanup::later(move || {
+            // A test may have ended some of them.
+            self.lab(&["libvirtd", host, "restart"]);
+            self.lab(&["daemons", host, "own"]);
+        })
+    }
+
     /// Makes a change on a host by a shell script, and undoes it by another at the end of the test.
     pub(crate) fn change(&self, host: &'static str, make: &str, undo: &'static str) -> Cleanup<'_> {
         self.on(host, make);
@@ -281,6 +292,7 @@ impl Lab {
                      virsh -q pool-refresh default"
                 ),
             );
+            self.lab(&["daemons", host, "own"]);
         }
     }
 }
