@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cancel::Cancel;
 use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::libvirt::{Connection, Hypervisor, Limits};
 use crate::limits::TimeLimits;
 use crate::ssh::{self, DialOptions, Link, Prompt};
@@ -43,6 +43,10 @@ const CLEANUP_LIMITS: Limits = Limits {
     stream: Duration::from_secs(5),
 };
 const CLEANUP_DIAL: Duration = Duration::from_secs(5);
+
+/// The socket of the modular daemon for QEMU. Where it is asked about storage or networks, it asks virtstoraged and
+/// virtnetworkd (measured with libvirt 9.0).
+const VIRTQEMUD_SOCKET: &str = "/var/run/libvirt/virtqemud-sock";
 
 /// Asks for a key's passphrase; shared by all hosts of a run.
 pub type SharedPrompt = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -147,13 +151,33 @@ impl HostSession {
         cancel.check()?;
         let name = self.name();
         let link = match &self.config.reach {
-            Reach::Local => ssh::local(name, &self.config.socket)?,
+            Reach::Local => ssh::local(name)?,
             Reach::Ssh(target) => self.dial(target, cancel, dial_limit)?,
         };
-        link.open_forward(&self.config.socket)
+        self.open_forward(&link)
             .map_err(|error| error.at_stage("forward"))?;
         Connection::open(name, Arc::new(link), cancel, limits)
             .map_err(|error| error.at_stage("libvirt"))
+    }
+
+    /// Opens the way to libvirt's socket. With modular daemons there may be no proxy daemon, and so no socket of the
+    /// usual name: then to virtqemud's own, which asks the other daemons by itself.
+    fn open_forward(&self, link: &Link) -> Result<()> {
+        let socket = &self.config.socket;
+        match link.open_forward(socket) {
+            Err(missing)
+                if missing.reason() == Reason::SocketNotFound
+                    && socket.as_str() == config::DEFAULT_SOCKET =>
+            {
+                match link.open_forward(VIRTQEMUD_SOCKET) {
+                    Err(error) if error.reason() == Reason::SocketNotFound => {
+                        Err(missing.because(format!("nor is there a socket {VIRTQEMUD_SOCKET}")))
+                    }
+                    opened => opened,
+                }
+            }
+            done => done,
+        }
     }
 
     fn dial(&self, target: &SshTarget, cancel: &Cancel, dial_limit: Duration) -> Result<Link> {

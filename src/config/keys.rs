@@ -263,7 +263,7 @@ pub(crate) static HOST: Table = Table {
             Optional,
             "libvirt's unix socket on the host.",
         )
-        .or("/var/run/libvirt/libvirt-sock"),
+        .or(super::DEFAULT_SOCKET),
         key(
             "pool",
             Text(&rules::LIBVIRT_NAME),

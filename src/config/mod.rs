@@ -44,6 +44,9 @@ use crate::near::nearest;
 use build::Builder;
 use problems::Problems;
 
+/// Where libvirt's socket is unless `hosts[].socket` says otherwise: libvirtd's, or with modular daemons virtproxyd's.
+pub const DEFAULT_SOCKET: &str = "/var/run/libvirt/libvirt-sock";
+
 /// Largest file read, in bytes: a `ConfigMap` can't be larger.
 const MAX_FILE: u64 = 1 << 20;
 

@@ -51,6 +51,7 @@ const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
+const ECONNREFUSED: i32 = 111;
 const EDQUOT: i32 = 122;
 
 impl LibvirtError {
@@ -151,9 +152,25 @@ impl LibvirtError {
         }
     }
 
-    /// Whether the driver doesn't offer the call at all.
-    pub(super) fn is_unsupported(&self) -> bool {
-        self.code == NO_SUPPORT
+    /// Whether nobody on the host answers such calls: no driver offers them, or its daemon doesn't run.
+    pub(super) fn cant_be_asked(&self) -> bool {
+        self.code == NO_SUPPORT || self.is_daemon_missing()
+    }
+
+    /// Whether one of the host's modular daemons asked another, which doesn't run: it passes on what its own client
+    /// said, hence the domain.
+    pub(super) fn is_daemon_missing(&self) -> bool {
+        self.code == SYSTEM_ERROR
+            && self.domain == FROM_RPC
+            && matches!(self.int1, ENOENT | ECONNREFUSED)
+    }
+
+    /// The name of that daemon, for a hint: libvirt tells it only by its socket's path, `…/NAME-sock`.
+    pub(super) fn missing_daemon(&self) -> Option<&str> {
+        let (before, _) = self.message.split_once("-sock")?;
+        let name = before.rsplit('/').next()?;
+        let is_name = name.starts_with("virt") && name.bytes().all(|b| b.is_ascii_lowercase());
+        is_name.then_some(name)
     }
 
     /// Whether an old daemon refuses a flag it doesn't know.
@@ -194,6 +211,31 @@ mod tests {
         assert_eq!(volume_busy(OPERATION_INVALID, stopped), (false, false));
         let pool = "pool 'default' has asynchronous jobs running.";
         assert_eq!(volume_busy(OPERATION_INVALID, pool), (false, true));
+    }
+
+    #[test]
+    fn a_missing_daemon_is_told_from_a_lost_connection() {
+        let passed_on = |int1, message: &str| LibvirtError {
+            message: message.to_owned(),
+            ..error(SYSTEM_ERROR, FROM_RPC, int1)
+        };
+        // As libvirt 9.0 and 11.3 say it.
+        let message = "Failed to connect socket to '/var/run/libvirt/virtstoraged-sock': No such file or directory";
+        let missing = passed_on(ENOENT, message);
+        assert!(missing.is_daemon_missing());
+        assert_eq!(missing.missing_daemon(), Some("virtstoraged"));
+        assert!(passed_on(ECONNREFUSED, message).is_daemon_missing());
+        let lost = passed_on(104, "Cannot recv data: Connection reset by peer");
+        assert!(!lost.is_daemon_missing());
+        assert!(!error(SYSTEM_ERROR, 18, ENOENT).is_daemon_missing());
+        for odd in [
+            "no socket",
+            "'/tmp/a b-sock'",
+            "-sock",
+            "/x/virt;reboot-sock",
+        ] {
+            assert_eq!(passed_on(ENOENT, odd).missing_daemon(), None, "{odd}");
+        }
     }
 
     #[test]

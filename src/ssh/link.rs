@@ -267,13 +267,9 @@ impl fmt::Debug for Closer {
     }
 }
 
-/// Links to this very machine's libvirt socket (`local: true`).
-///
-/// `socket` is tried at once, as [`Link::open_forward`] does; its errors carry `host_name`.
-pub fn local(host_name: &str, socket: &str) -> Result<Link> {
-    let link = Link::to_this_machine(host_name).map_err(|error| error.on_host(host_name))?;
-    link.open_forward(socket)?;
-    Ok(link)
+/// Links to this very machine (`local: true`); the errors carry `host_name`.
+pub fn local(host_name: &str) -> Result<Link> {
+    Link::to_this_machine(host_name).map_err(|error| error.on_host(host_name))
 }
 
 fn expired(doing: &str, limit: Duration) -> Error {

@@ -24,6 +24,7 @@ mod lacking;
 mod leftovers;
 mod listing;
 mod many;
+mod modular;
 mod oddities;
 mod old;
 mod ownership;

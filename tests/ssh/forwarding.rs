@@ -335,7 +335,8 @@ fn this_machine_has_the_same_interface() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("libvirt-sock");
     let socket = path.to_str().unwrap();
-    let error = local("here", socket).unwrap_err();
+    let link = local("here").unwrap();
+    let error = link.open_forward(socket).unwrap_err();
     assert_eq!(
         (error.reason(), error.host()),
         (Reason::SocketNotFound, Some("here"))
@@ -351,7 +352,7 @@ fn this_machine_has_the_same_interface() {
         let (second, _) = listener.accept().unwrap();
         (second, listener)
     });
-    let link = local("here", socket).unwrap();
+    link.open_forward(socket).unwrap();
     let mut stream = UnixStream::connect(link.socket_path()).unwrap();
     let sent: Vec<u8> = (0..2_000_000_u32).map(|at| (at % 251) as u8).collect();
     stream.write_all(&sent).unwrap();
@@ -371,7 +372,7 @@ fn this_machine_has_the_same_interface() {
         started.elapsed()
     );
     assert!(link.open_forward(socket).is_err());
-    let link = local("here", socket).unwrap();
+    let link = local("here").unwrap();
     let output = link.exec("echo hi", Duration::from_secs(5)).unwrap();
     assert_eq!(output.stdout, b"hi\n");
 }

@@ -297,6 +297,9 @@ impl Connection {
                 None => error.because(&failure.raw.message),
             };
         }
+        if failure.raw.is_daemon_missing() {
+            return self.daemon_missing(what, &failure.raw);
+        }
         let (class, reason) = if failure.raw.is_pool_busy() {
             (Class::Transient, Reason::PoolBusy)
         } else {
@@ -315,6 +318,19 @@ impl Connection {
                 .hint("the socket libvirt-sock-ro is for reading only: leave hosts[].socket out, or set it to /run/libvirt/libvirt-sock");
         }
         error
+    }
+
+    /// For a host with modular daemons where the one that this call needs doesn't run.
+    fn daemon_missing(&self, what: String, raw: &LibvirtError) -> Error {
+        let error = Error::transient(Reason::LibvirtUnavailable, what)
+            .on_host(&self.host)
+            .because(&raw.message);
+        match raw.missing_daemon() {
+            Some(daemon) => error.hint(format!(
+                "on the host: systemctl enable --now {daemon}.socket"
+            )),
+            None => error.hint("on the host: systemctl status virtqemud virtstoraged virtnetworkd"),
+        }
     }
 
     /// Local: asks the client library whether its socket is still there; no round trip.
