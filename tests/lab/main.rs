@@ -29,6 +29,7 @@ mod oddities;
 mod old;
 mod ownership;
 mod pipeline;
+mod pools;
 mod progress;
 mod pull;
 mod pull_faults;
