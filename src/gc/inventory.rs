@@ -191,11 +191,13 @@ fn read_start(
     match hypervisor.download_volume(pool, volume, limit) {
         Ok(Some(bytes)) => Ok(Start::Bytes(bytes)),
         Ok(None) => Ok(Start::Gone),
+        // A connection that may read nothing (a read-only socket) says nothing about the volume.
         Err(error)
-            if matches!(
-                error.reason(),
-                Reason::LibvirtError | Reason::PermissionDenied
-            ) =>
+            if error.stage().is_none()
+                && matches!(
+                    error.reason(),
+                    Reason::LibvirtError | Reason::PermissionDenied
+                ) =>
         {
             log::info!("volume {volume} of pool {pool} can't be read: {error}");
             Ok(Start::Unreadable)

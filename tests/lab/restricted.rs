@@ -57,3 +57,37 @@ fn scoped_ipv6_addresses_work_and_have_known_hosts_lines_of_their_own() {
         assert_eq!(run.json()["errors"], json!([]), "{written}\n{run}");
     }
 }
+
+#[test]
+fn over_a_read_only_socket_instances_are_shown_and_nothing_else_is_said_or_done() {
+    let lab = lab!();
+    let name = "lt-readonly";
+    let _instance = lab.instance(name);
+    lab.run(&crate::instances::create(name, &["--ttl", "1s"]))
+        .exits(0);
+    let cli = lab.cli_with(|kvm| {
+        kvm["hosts"][0]["socket"] = json!("/run/libvirt/libvirt-sock-ro");
+    });
+    let before = crate::refusals::everything(&lab);
+    cli.run(&["list", "--zone", "nas1", "-o", "name"])
+        .exits(0)
+        .prints(name);
+    cli.run(&["get", name, "--zone", "nas1"]).exits(0);
+    let table: [(&[&str], i32); 8] = [
+        (&["image", "pull", "tiny"], 1),
+        (&["image", "list"], 4),
+        (&["image", "prune", "--older-than", "0s"], 4),
+        (&["create", "--image", "tiny", "--name", "lt-more"], 1),
+        (&["delete", name], 1),
+        (&["extend", name, "1h"], 1),
+        (&["gc", "--min-age", "0s"], 4),
+        (&["gc", "--min-age", "0s", "--dry-run"], 4),
+    ];
+    for (args, code) in table {
+        let run = cli.run(&[args, &["--zone", "nas1"]].concat());
+        run.exits(code)
+            .says("hint: the socket libvirt-sock-ro is for reading only");
+        assert_eq!(crate::refusals::everything(&lab), before, "{args:?}");
+    }
+    assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
+}

@@ -315,6 +315,7 @@ impl Connection {
         }
         if failure.raw.is_denied() {
             return error
+                .at_stage("permission")
                 .hint("the socket libvirt-sock-ro is for reading only: leave hosts[].socket out, or set it to /run/libvirt/libvirt-sock");
         }
         error
