@@ -157,6 +157,16 @@ impl LibvirtError {
         self.code == NO_SUPPORT || self.is_daemon_missing()
     }
 
+    /// Whether the guest's agent itself said no to this command (as JSON). Before 11.2, libvirt had no number for that
+    /// (measured with 9.0): such an error is told from others by the command's name, which no translation changes.
+    pub(super) fn is_agents_own(&self, command: &str) -> bool {
+        let name = || {
+            let command: serde_json::Value = serde_json::from_str(command).ok()?;
+            Some(command["execute"].as_str()?.to_owned())
+        };
+        self.code == INTERNAL_ERROR && name().is_some_and(|name| self.message.contains(&name))
+    }
+
     /// Whether one of the host's modular daemons asked another, which doesn't run: it passes on what its own client
     /// said, hence the domain.
     pub(super) fn is_daemon_missing(&self) -> bool {
@@ -211,6 +221,23 @@ mod tests {
         assert_eq!(volume_busy(OPERATION_INVALID, stopped), (false, false));
         let pool = "pool 'default' has asynchronous jobs running.";
         assert_eq!(volume_busy(OPERATION_INVALID, pool), (false, true));
+    }
+
+    #[test]
+    fn an_old_libvirts_refusals_of_the_agent_are_known() {
+        let said = |code, message: &str| LibvirtError {
+            message: message.to_owned(),
+            ..error(code, 10, 0)
+        };
+        let command = r#"{"execute":"guest-file-open","arguments":{"path":"/x"}}"#;
+        // libvirt 9.0's own words.
+        let refused = "internal error: unable to execute QEMU agent command 'guest-file-open': failed to open file \
+            '/x' (mode: 'r'): No such file or directory";
+        assert!(said(INTERNAL_ERROR, refused).is_agents_own(command));
+        let broken = "internal error: Missing monitor reply object";
+        assert!(!said(INTERNAL_ERROR, broken).is_agents_own(command));
+        assert!(!said(RPC, refused).is_agents_own(command));
+        assert!(!said(INTERNAL_ERROR, refused).is_agents_own("no JSON"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cli::Cli;
-use crate::instances::fingerprint;
+use crate::instances::{create_guest, fingerprint};
 use crate::lab;
 use crate::pull::{assert_absent, assert_ready, with_image};
 use crate::saved::{CHECKPOINT, SNAPSHOT, goes_with_its_instance};
@@ -76,12 +76,34 @@ pub(crate) fn the_main_path_works(lab: &Lab, cli: &Cli, name: &str) {
 #[test]
 fn the_main_path_works_with_libvirt_9() {
     let lab = lab!();
-    let name = "lt-nine";
+    let (name, guest) = ("lt-nine", "lt-ninth");
     let _daemons = lab.daemons("nas1", "old");
     let (_image, _instance) = (lab.image(name), lab.instance(name));
+    let _guest = lab.instance(guest);
+    // It boots meanwhile, for a minute or more.
+    let file = lab.write("user-data", "#cloud-config\n{}\n");
+    lab.run(&create_guest(guest, &file, &[])).exits(0);
     let cli = with_image(&lab, name, "/tiny.qcow2?lt-nine");
     the_main_path_works(&lab, &cli, name);
     // This one doesn't have both in one domain.
     goes_with_its_instance(&lab, name, "bios", SNAPSHOT, false);
     goes_with_its_instance(&lab, name, "uefi", CHECKPOINT, true);
+    let waits = ["--wait=agent", "--timeout", "10m"];
+    lab.run(&create_guest(guest, &file, &waits)).exits(0);
+    its_agent_is_understood(&lab, guest);
+    lab.run(&["delete", guest]).exits(0);
+}
+
+/// This libvirt has no number for an agent's own refusals, such as of a file that isn't there yet.
+fn its_agent_is_understood(lab: &Lab, guest: &str) {
+    let exec = |command| lab.run(&["exec", guest, "--", "sh", "-c", command]);
+    for _ in 0..3 {
+        let run = exec("echo out; echo err >&2; exit 7").exits(7);
+        assert_eq!((&*run.stdout, &*run.stderr), ("out\n", "err\n"), "{run}");
+    }
+    lab.run(&["exec", guest, "--", "/lt-none"]).exits(127);
+    lab.run(&["logs", guest]).exits(0).prints("Cloud-init v.");
+    let item = lab.run(&["get", guest, "-o", "json"]).exits(0).item();
+    let found = (&item["state"], &item["ipSource"]);
+    assert_eq!(found, (&json!("Running"), &json!("agent")), "{item}");
 }

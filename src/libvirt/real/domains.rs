@@ -316,6 +316,11 @@ impl DomainCalls for Connection {
                     .with_class(Class::Permanent)
                     .with_reason(Reason::AgentUnavailable);
             }
+            if failure.timed_out.is_none() && failure.raw.is_agents_own(json) {
+                return error
+                    .with_class(Class::Permanent)
+                    .with_reason(Reason::AgentRefused);
+            }
             error
         })
     }
