@@ -60,7 +60,7 @@ pub fn delete(
         Some(found) => {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            delete_found(host, hypervisor, &instance, name, pool?.as_ref(), None, act)
+            delete_found(host, hypervisor, &instance, name, pool?, None, act)
         }
         None => leftovers::delete(host, hypervisor, name, pool?.as_ref(), act),
     }
@@ -78,7 +78,7 @@ pub fn delete_instance(
     files: &Files,
 ) -> Result<Deleted> {
     let pool = hypervisor.find_pool(host.pool())?;
-    let (pool, files) = (pool.as_ref(), Some(files));
+    let files = Some(files);
     delete_found(host, hypervisor, instance, name, pool, files, Act::Delete)
 }
 
@@ -87,32 +87,46 @@ fn delete_found(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
-    pool: Option<&PoolInfo>,
+    configured: Option<PoolInfo>,
     files: Option<&Files>,
     act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    let volumes = if pool_is_there(host, pool, name)? {
-        own_volumes(host, hypervisor, instance, name)?
+    let pool = pool_of(host, instance, name);
+    let found = if pool == host.pool() {
+        configured
+    } else {
+        hypervisor.find_pool(pool)?
+    };
+    let volumes = if pool_is_there(host, pool, found.as_ref(), name)? {
+        own_volumes(host, hypervisor, pool, instance, name)?
     } else {
         let gone = "is gone: only the domain is left to delete";
-        deleted
-            .notes
-            .push(format!("storage pool {} {gone}", host.pool()));
+        deleted.notes.push(format!("storage pool {pool} {gone}"));
         Vec::new()
     };
-    ensure_unused(host, hypervisor, instance, &volumes, files)?;
+    ensure_unused(host, hypervisor, pool, instance, &volumes, files)?;
     delete_domain(hypervisor, instance, act, &mut deleted)?;
     for volume in volumes {
-        delete_volume(host, hypervisor, &volume.name, act, &mut deleted)?;
+        delete_volume(hypervisor, pool, &volume.name, act, &mut deleted)?;
     }
     Ok(deleted)
+}
+
+/// The pool that the instance's volumes are in: the recorded one, as the configuration may name another by now.
+fn pool_of<'a>(host: &'a HostSession, instance: &'a Instance, name: &InstanceName) -> &'a str {
+    let overlay = name.overlay_volume();
+    let mut recorded = instance.metadata().into_iter().flat_map(|m| &m.volumes);
+    recorded
+        .find(|volume| volume.name == overlay)
+        .map_or(host.pool(), |volume| volume.pool.as_str())
 }
 
 /// Somebody may have put a clone on the overlay: its contents would go with it.
 fn ensure_unused(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
+    pool: &str,
     instance: &Instance,
     volumes: &[VolumeInfo],
     files: Option<&Files>,
@@ -124,8 +138,8 @@ fn ensure_unused(
     let files = if let Some(files) = files {
         files
     } else {
-        inventory::refresh(hypervisor, host.pool())?;
-        read = Files::read(host.name(), hypervisor, host.pool())?;
+        inventory::refresh(hypervisor, pool)?;
+        read = Files::read(host.name(), hypervisor, pool)?;
         &read
     };
     let domain = &instance.domain.name;
@@ -142,8 +156,7 @@ fn ensure_unused(
         let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
         let leftover = "what only a merged snapshot left there";
         return Err(error.hint(format!(
-            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {} NAME",
-            host.pool()
+            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {pool} NAME"
         )));
     }
     Ok(())
@@ -186,6 +199,7 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
 /// them: that is an error.
 fn pool_is_there(
     host: &HostSession,
+    pool: &str,
     found: Option<&PoolInfo>,
     name: &InstanceName,
 ) -> Result<bool> {
@@ -194,13 +208,13 @@ fn pool_is_there(
         Some(found) if found.active => Ok(true),
         Some(_) => Err(not_active(
             host,
+            pool,
             &format!("the volumes of {name} can't be deleted: nothing was touched"),
         )),
     }
 }
 
-fn not_active(host: &HostSession, so: &str) -> Error {
-    let pool = host.pool();
+fn not_active(host: &HostSession, pool: &str, so: &str) -> Error {
     Error::permanent(
         Reason::PoolNotActive,
         format!("storage pool {pool} is not active, so {so}"),
@@ -215,10 +229,11 @@ fn not_active(host: &HostSession, so: &str) -> Error {
 fn own_volumes(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
+    pool: &str,
     instance: &Instance,
     name: &InstanceName,
 ) -> Result<Vec<VolumeInfo>> {
-    let find = |volume: &str| inventory::find_volume(hypervisor, host.pool(), volume);
+    let find = |volume: &str| inventory::find_volume(hypervisor, pool, volume);
     let volumes = [name.overlay_volume(), name.seed_volume()];
     let (overlay, seed) = parallel::both(|| find(&volumes[0]), || find(&volumes[1]));
     let (overlay, seed) = (overlay?, seed?);
@@ -229,7 +244,7 @@ fn own_volumes(
         let recorded = instance.metadata().is_some_and(|m| {
             m.volumes
                 .iter()
-                .any(|v| v.name == volume.name && v.pool == host.pool())
+                .any(|v| v.name == volume.name && v.pool == pool)
         });
         recorded || instance.info.paths().any(|path| path == volume.path)
     });
@@ -323,8 +338,8 @@ fn nvram_policy(hypervisor: &dyn Hypervisor, info: &DomainInfo) -> Result<NvramP
 }
 
 fn delete_volume(
-    host: &HostSession,
     hypervisor: &dyn Hypervisor,
+    pool: &str,
     volume: &str,
     act: Act,
     deleted: &mut Deleted,
@@ -332,11 +347,9 @@ fn delete_volume(
     // In a dry run, the caller has just seen it.
     let was_there = match act {
         Act::DryRun => true,
-        Act::Delete => hypervisor
-            .delete_volume(host.pool(), volume)
-            .map_err(|error| {
-                error.while_doing(format!("deleting volume {volume} of pool {}", host.pool()))
-            })?,
+        Act::Delete => hypervisor.delete_volume(pool, volume).map_err(|error| {
+            error.while_doing(format!("deleting volume {volume} of pool {pool}"))
+        })?,
     };
     if was_there {
         deleted.gone.push(format!("volume {volume}"));

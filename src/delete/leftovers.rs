@@ -42,6 +42,7 @@ pub(super) fn delete(
         Some(_) => {
             return Err(not_active(
                 host,
+                host.pool(),
                 &format!("whether volumes of {name} are left can't be seen"),
             ));
         }
@@ -79,7 +80,7 @@ pub(super) fn delete(
     {
         let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
         if users.is_empty() {
-            delete_volume(host, hypervisor, &volume, act, &mut deleted)?;
+            delete_volume(hypervisor, host.pool(), &volume, act, &mut deleted)?;
         } else {
             deleted.notes.push(format!(
                 "volume {volume} was left alone: used by {}",

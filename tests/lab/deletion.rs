@@ -167,3 +167,21 @@ fn an_instance_that_others_build_on_stays_until_they_are_gone() {
     assert!(!lab.has_domain("nas1", name));
     assert!(lab.volumes("nas1", name).is_empty());
 }
+
+#[test]
+fn volumes_go_from_the_pool_they_were_made_in() {
+    let lab = lab!();
+    let name = "lt-moved-pool";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let dir = "/var/lib/libvirt/lt-other";
+    let make = format!("mkdir -p {dir} && virsh -q pool-create-as lt-other dir --target {dir}");
+    let undo = "virsh -q pool-destroy lt-other && rm -r /var/lib/libvirt/lt-other";
+    let _pool = lab.change("nas1", &make, undo);
+    // The configuration names another pool since.
+    let cli = crate::pools::with_pool(&lab, "lt-other");
+    cli.run(&["delete", name, "--zone", "nas1"])
+        .exits(0)
+        .prints(&format!("volume {name}.qcow2, volume {name}-seed.iso"));
+    assert!(lab.volumes("nas1", name).is_empty());
+}

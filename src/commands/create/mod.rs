@@ -14,7 +14,7 @@ use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::plan::{Outlook, plan};
 use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
 use crate::create::{Ensured, ensure, make_image_ready};
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::host::HostSession;
 use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
@@ -190,8 +190,10 @@ fn when_ready(
             let name = &instance.domain.name;
             let line = WaitLine::new(context.ui, host.name(), name, &what.to_string());
             wait(host, &instance, what, args.timeout, &|seen| line.seen(seen)).map_err(|error| {
-                let id = instance.id();
-                error.hint(format!("it was made and kept as {id}"))
+                if error.reason() == Reason::InstanceNotFound {
+                    return error;
+                }
+                error.hint(format!("it was made and kept as {}", instance.id()))
             })?
         }
         // Nobody has an address in its first moment, and an ARP table may remember an earlier one of its name.
