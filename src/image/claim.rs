@@ -14,6 +14,7 @@ use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
+use crate::parallel;
 use crate::undo::{Made, Undo};
 use crate::xml::volume::VolumeSpec;
 
@@ -39,19 +40,21 @@ pub(super) struct Claim {
 }
 
 /// What a try to claim found.
-pub(super) enum Tried {
-    /// The claim is ours.
-    Claimed(Claim),
+pub(super) enum Tried<T> {
+    /// The claim is ours; with it what was done meanwhile.
+    Claimed(Claim, T),
     /// Another process holds it.
     Held,
 }
 
-/// Tries to become the one who pulls `base` to the host.
-pub(super) fn try_claim(
+/// Tries to become the one who pulls `base` to the host; does `meanwhile` once the claim is ours, while our word is
+/// written into it.
+pub(super) fn try_claim<T>(
     host: &HostSession,
     hypervisor: &Arc<dyn Hypervisor>,
     base: &str,
-) -> Result<Tried> {
+    meanwhile: impl FnOnce() -> T,
+) -> Result<Tried<T>> {
     let volume = claim_volume(base);
     let word = Owner::this_process().to_word();
     let xml = VolumeSpec::File {
@@ -70,14 +73,17 @@ pub(super) fn try_claim(
         stop: Cancel::new(),
         heartbeat: None,
     };
-    let written = write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0);
+    let (written, done) = parallel::both(
+        || write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0),
+        meanwhile,
+    );
     if let Err(error) = written {
         let mut undo = Undo::new();
         undo.made(Made::Volume(claim.volume.clone()));
         return Err(undo.roll_back(host, error));
     }
     claim.start_heartbeat();
-    Ok(Tried::Claimed(claim))
+    Ok(Tried::Claimed(claim, done))
 }
 
 /// Removes the claim of an owner that surely died after the image was ready.
@@ -153,6 +159,11 @@ impl Default for Watch {
 }
 
 impl Claim {
+    /// The connection it was made over.
+    pub(super) fn hypervisor(&self) -> &Arc<dyn Hypervisor> {
+        &self.hypervisor
+    }
+
     /// The claim as something to take back.
     pub(super) fn made(&self) -> Made {
         Made::Claim {

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::ScopedJoinHandle;
 
 use super::claim::Claim;
 use super::head;
 use super::identity::{Identity, Validators};
 use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits, give_up};
 use super::source::Download;
-use super::store::{Block, Feed, Incoming, Published, store};
+use super::store::{Block, Feed, Ground, Incoming, Published, store};
 use super::stream::Stream;
 use super::sums::Algorithm;
 use super::verify::{Origin, verify};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::libvirt::Hypervisor;
 use crate::parallel::{self, panicked};
 use crate::units;
 
@@ -36,11 +34,8 @@ pub(super) struct FanOut<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// A host that is to be fed: its place among the hosts, and its claim.
-pub(super) type Claimant<'a> = (usize, &'a HostSession, Claim);
-
-/// The same, with its upload's connection.
-type Connected<'a> = (usize, &'a HostSession, Claim, Result<Arc<dyn Hypervisor>>);
+/// A host that is to be fed: its place among the hosts, its claim, and what the claim found.
+pub(super) type Claimant<'a> = (usize, &'a HostSession, Claim, Ground);
 
 impl FanOut<'_> {
     /// One download for all claimants.
@@ -52,23 +47,7 @@ impl FanOut<'_> {
         if claimants.is_empty() {
             return Vec::new();
         }
-        // Each host's upload gets its connection while the download begins.
-        let (begun, claimants) = std::thread::scope(|scope| {
-            let dials: Vec<_> = claimants
-                .into_iter()
-                .map(|(index, host, claim)| {
-                    let dial = scope.spawn(|| host.connect_apart());
-                    (index, host, claim, dial)
-                })
-                .collect();
-            let begun = self.begin(download);
-            let join = |(index, host, claim, dial): (_, _, _, ScopedJoinHandle<'_, _>)| {
-                let connection = dial.join().unwrap_or_else(|_| Err(panicked()));
-                (index, host, claim, connection)
-            };
-            (begun, dials.into_iter().map(join).collect::<Vec<_>>())
-        });
-        match begun {
+        match self.begin(download) {
             Ok((incoming, stream, validators)) => {
                 self.distribute(claimants, &incoming, stream, &validators)
             }
@@ -133,7 +112,7 @@ impl FanOut<'_> {
 
     fn distribute(
         &self,
-        claimants: Vec<Connected<'_>>,
+        claimants: Vec<Claimant<'_>>,
         incoming: &Incoming,
         stream: Stream,
         validators: &Validators,
@@ -141,7 +120,7 @@ impl FanOut<'_> {
         std::thread::scope(|scope| {
             let mut feeds = Vec::new();
             let mut stores = Vec::new();
-            for (index, host, claim, connection) in claimants {
+            for (index, host, claim, ground) in claimants {
                 let (feed, fed) = sync_channel(HOST_AHEAD);
                 feeds.push(Some(feed));
                 let job = scope.spawn(move || {
@@ -149,7 +128,7 @@ impl FanOut<'_> {
                     self.observer
                         .event(PullEvent::Started(name, incoming.length));
                     let sent = |bytes| self.observer.event(PullEvent::Sent(name, bytes));
-                    let stored = store(host, claim, connection, incoming, &fed, &sent);
+                    let stored = store(host, claim, ground, incoming, &fed, &sent);
                     self.observer.event(PullEvent::Ended(name));
                     stored
                 });

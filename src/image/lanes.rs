@@ -1,40 +1,36 @@
 //! One volume's upload: over one stream, or over distance over several at once.
 //!
-//! A stream sends no more than its SSH channel's window per round trip (2 MiB, granted by sshd), which over distance is
-//! far less than the link takes. Several lanes, each a libvirt connection over a channel of its own, take turns in
-//! ranges of the volume. Each range is a stream that is opened and finished, at a round trip each.
+//! The volume is written in ranges. Each is a stream that is opened and finished, at a round trip each; so every lane has
+//! two of them in turn, and the next is opened before its bytes are here.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::approach::Lanes;
 use super::store::Block;
 use super::stream::BLOCK;
 use crate::error::Result;
 use crate::libvirt::Hypervisor;
-use crate::parallel::{self, panicked};
+use crate::parallel::panicked;
 
-/// Blocks of one range: 4 MiB. A lane holds no more than these, so that memory stays small.
-const RANGE_BLOCKS: usize = 16;
+/// Blocks of one range: 2 MiB, what a channel's window takes at once.
+const RANGE_BLOCKS: usize = 8;
 const RANGE: u64 = (RANGE_BLOCKS * BLOCK) as u64;
 
-/// Up to this round trip one lane fills the link, as more than one never helped on a LAN (measured).
-const NEAR: Duration = Duration::from_millis(5);
+/// Streams of one lane in turn. With one, a lane is silent for two of three round trips; a third brought nothing (measured).
+const STREAMS: usize = 2;
 
-/// One more lane for each of these: 2 MiB per round trip and lane.
-const STEP: Duration = Duration::from_millis(4);
-
-/// More than these brought nothing at 30 and at 100 ms (measured).
-const MOST: usize = 8;
+/// Blocks that may wait for all lanes together: 8 MiB. Twice as much was little faster at 100 ms, and no faster at 30 (measured).
+const AHEAD: usize = 32;
 
 /// What is to be written.
 pub(super) struct Target<'a> {
-    /// The connection for it.
-    pub(super) hypervisor: &'a Arc<dyn Hypervisor>,
     /// The pool.
     pub(super) pool: &'a str,
     /// The volume, which exists.
     pub(super) volume: &'a str,
+    /// The volume's key, by which it is found with one question.
+    pub(super) key: &'a str,
     /// Its bytes, where they are known.
     pub(super) length: Option<u64>,
 }
@@ -54,55 +50,27 @@ pub(super) enum Next {
 /// `sent` is told of bytes that are on their way, from several threads.
 pub(super) fn upload(
     target: &Target<'_>,
+    lanes: &Lanes,
     next: &mut dyn FnMut() -> Result<Next>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<bool> {
-    let round_trip = target.hypervisor.round_trip();
+    // Without a known length there is no saying which ranges there will be.
     let length = target.length.unwrap_or(0);
-    match lanes_for(round_trip, length) {
-        1 => over_one(target, next, sent),
-        count => {
-            log::debug!("round trip {round_trip:.1?}: {count} lanes");
-            over_many(target, length, connections(target, count), next, sent)
-        }
+    let ranges = usize::try_from(length / RANGE).unwrap_or(usize::MAX);
+    match &lanes.connections[..lanes.useful.min(ranges).max(1)] {
+        [only] => over_one(target, only, next, sent),
+        several => over_many(target, length, several, next, sent),
     }
-}
-
-/// How many lanes help.
-fn lanes_for(round_trip: Duration, length: u64) -> usize {
-    if round_trip <= NEAR {
-        return 1;
-    }
-    let by_distance = round_trip.as_millis().div_ceil(STEP.as_millis());
-    let by_length = u128::from(length / RANGE);
-    let most = MOST as u128;
-    usize::try_from(by_distance.min(by_length).clamp(1, most)).unwrap_or(1)
-}
-
-/// The target's connection, and as many beside it as the host grants.
-fn connections(target: &Target<'_>, count: usize) -> Vec<Arc<dyn Hypervisor>> {
-    let others = parallel::map((1..count).collect(), count, |_| {
-        target.hypervisor.connect_beside()
-    });
-    let mut connections = vec![Arc::clone(target.hypervisor)];
-    for other in others {
-        match other {
-            Ok(connection) => connections.push(connection),
-            // Fewer lanes only take longer.
-            Err(error) => log::debug!("one lane less: {error}"),
-        }
-    }
-    connections
 }
 
 fn over_one(
     target: &Target<'_>,
+    hypervisor: &Arc<dyn Hypervisor>,
     next: &mut dyn FnMut() -> Result<Next>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<bool> {
-    let mut stream = target
-        .hypervisor
-        .upload_volume(target.pool, target.volume, 0, 0)?;
+    hypervisor.know_volume(target.pool, target.volume, target.key)?;
+    let mut stream = hypervisor.upload_volume(target.pool, target.volume, 0, 0)?;
     loop {
         match next()? {
             Next::Block(block) => {
@@ -118,49 +86,49 @@ fn over_one(
 fn over_many(
     target: &Target<'_>,
     length: u64,
-    connections: Vec<Arc<dyn Hypervisor>>,
+    connections: &[Arc<dyn Hypervisor>],
     next: &mut dyn FnMut() -> Result<Next>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<bool> {
+    let room = Room::new(AHEAD);
+    let count = connections.len() * STREAMS;
     std::thread::scope(|scope| {
-        let mut feeds = Vec::new();
-        let mut lanes = Vec::new();
-        for hypervisor in connections {
-            let (feed, fed) = sync_channel(RANGE_BLOCKS);
+        let (mut feeds, mut workers) = (Vec::new(), Vec::new());
+        for index in 0..count {
+            let (feed, fed) = channel();
             feeds.push(feed);
-            let lane = Lane {
-                hypervisor,
+            let worker = Worker {
+                hypervisor: &connections[index % connections.len()],
                 target,
                 length,
             };
-            lanes.push(scope.spawn(move || lane.run(&fed, sent)));
+            workers.push(scope.spawn(move || worker.run(index, count, &fed, sent)));
         }
-        let ended = distribute(next, &feeds);
+        let ended = distribute(next, &feeds, &room);
         drop(feeds);
-        for lane in lanes {
-            // A lane's own failure is why the others were stopped.
-            lane.join().unwrap_or_else(|_| Err(panicked()))?;
+        let mut complete = true;
+        for worker in workers {
+            // A worker's own failure is why the others were stopped.
+            complete &= worker.join().unwrap_or_else(|_| Err(panicked()))?;
         }
-        ended
+        Ok(ended? && complete)
     })
 }
 
-/// Gives each lane a range in turn; stops early where a lane has gone.
-fn distribute(
+/// Gives each worker a range in turn; stops early where one has gone.
+fn distribute<'r>(
     next: &mut dyn FnMut() -> Result<Next>,
-    feeds: &[SyncSender<(u64, Block)>],
+    feeds: &[Sender<Waiting<'r>>],
+    room: &'r Room,
 ) -> Result<bool> {
-    let mut offset = 0;
     for range in 0_usize.. {
         let feed = &feeds[range % feeds.len()];
         for _ in 0..RANGE_BLOCKS {
             match next()? {
                 Next::Block(block) => {
-                    let end = offset + block.len() as u64;
-                    if feed.send((offset, block)).is_err() {
+                    if feed.send(room.take(block)).is_err() {
                         return Ok(false);
                     }
-                    offset = end;
                 }
                 Next::End => return Ok(true),
                 Next::Abort => return Ok(false),
@@ -170,88 +138,153 @@ fn distribute(
     Ok(false)
 }
 
-/// One of the connections, and what it writes.
-struct Lane<'a> {
-    hypervisor: Arc<dyn Hypervisor>,
+/// How many blocks may wait for the lanes, all together.
+struct Room {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A block that waits for its turn.
+struct Waiting<'r> {
+    block: Block,
+    room: &'r Room,
+}
+
+impl Room {
+    fn new(blocks: usize) -> Self {
+        Room {
+            free: Mutex::new(blocks),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Waits until there is room for the block.
+    fn take(&self, block: Block) -> Waiting<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .freed
+            .wait_while(free, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Waiting { block, room: self }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut free = self
+            .room
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *free += 1;
+        self.room.freed.notify_one();
+    }
+}
+
+/// One of the streams at a time, over one of the connections.
+struct Worker<'a> {
+    hypervisor: &'a Arc<dyn Hypervisor>,
     target: &'a Target<'a>,
     length: u64,
 }
 
-impl Lane<'_> {
-    /// Writes ranges until no more come; one that stays incomplete is given up.
-    fn run(&self, fed: &Receiver<(u64, Block)>, sent: &(dyn Fn(u64) + Sync)) -> Result<()> {
-        let Target { pool, volume, .. } = self.target;
-        while let Ok((offset, mut block)) = fed.recv() {
-            let mut left = RANGE.min(self.length.saturating_sub(offset));
+impl Worker<'_> {
+    /// Writes every `count`th range from the `first` on, each of them opened before its bytes are here; `false` where one
+    /// stays incomplete, and is given up.
+    fn run(
+        &self,
+        first: usize,
+        count: usize,
+        fed: &Receiver<Waiting<'_>>,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<bool> {
+        let Target {
+            pool, volume, key, ..
+        } = self.target;
+        self.hypervisor.know_volume(pool, volume, key)?;
+        for range in (first..).step_by(count) {
+            let offset = range as u64 * RANGE;
+            if offset >= self.length {
+                break;
+            }
+            let mut left = RANGE.min(self.length - offset);
             let mut stream = self.hypervisor.upload_volume(pool, volume, offset, left)?;
-            loop {
-                stream.send(&block)?;
-                sent(block.len() as u64);
-                left = left.saturating_sub(block.len() as u64);
-                if left == 0 {
-                    break;
-                }
-                let Ok((_, following)) = fed.recv() else {
-                    return Ok(());
+            while left > 0 {
+                let Ok(waiting) = fed.recv() else {
+                    return Ok(false);
                 };
-                block = following;
+                let bytes = waiting.block.len() as u64;
+                stream.send(&waiting.block)?;
+                sent(bytes);
+                left = left.saturating_sub(bytes);
             }
             stream.finish()?;
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn distance_takes_lanes_and_a_lan_takes_one() {
-        let lanes = |millis, length| lanes_for(Duration::from_millis(millis), length);
-        assert_eq!(lanes(0, 1024 * MIB), 1);
-        assert_eq!(lanes(5, 1024 * MIB), 1);
-        assert_eq!(lanes(10, 1024 * MIB), 3);
-        assert_eq!(lanes(30, 1024 * MIB), 8);
-        assert_eq!(lanes(300, 1024 * MIB), 8);
-    }
-
-    #[test]
-    fn a_small_volume_and_one_of_unknown_length_take_few() {
-        let far = Duration::from_millis(100);
-        assert_eq!(lanes_for(far, 0), 1);
-        assert_eq!(lanes_for(far, MIB), 1);
-        assert_eq!(lanes_for(far, 9 * MIB), 2);
-    }
+    use std::sync::mpsc::RecvTimeoutError;
+    use std::time::Duration;
 
     #[test]
     fn ranges_go_round_and_an_abort_stops_them() {
-        let block = |n: usize| Arc::new(vec![u8::try_from(n % 251).unwrap(); BLOCK]);
-        let (feeds, fed): (Vec<_>, Vec<_>) = (0..2).map(|_| sync_channel(1000)).unzip();
-        let mut blocks = 0;
-        let whole = distribute(
-            &mut || {
-                blocks += 1;
-                Ok(if blocks <= 40 {
-                    Next::Block(block(blocks))
-                } else {
-                    Next::End
-                })
-            },
-            &feeds,
-        );
-        assert!(whole.unwrap());
+        let room = Room::new(1000);
+        let (feeds, fed): (Vec<_>, Vec<_>) = (0..2).map(|_| channel()).unzip();
+        let total = 2 * RANGE_BLOCKS + 3;
+        let mut numbers = 0..total;
+        let mut next = || {
+            let block = numbers
+                .next()
+                .map(|number| Arc::new(number.to_le_bytes().to_vec()));
+            Ok(block.map_or(Next::End, Next::Block))
+        };
+        assert!(distribute(&mut next, &feeds, &room).unwrap());
         drop(feeds);
-        let offsets = |fed: &Receiver<(u64, Block)>| -> Vec<u64> {
+        let numbers = |fed: &Receiver<Waiting<'_>>| -> Vec<usize> {
+            let number = |waiting: Waiting<'_>| waiting.block[..].try_into().unwrap();
             fed.iter()
-                .map(|(offset, _)| offset / BLOCK as u64)
+                .map(|w| usize::from_le_bytes(number(w)))
                 .collect()
         };
-        assert_eq!(offsets(&fed[1]), (16..32).collect::<Vec<_>>());
-        assert_eq!(offsets(&fed[0]), (0..16).chain(32..40).collect::<Vec<_>>());
-        let (feed, _fed) = sync_channel(1);
-        assert!(!distribute(&mut || Ok(Next::Abort), &[feed]).unwrap());
+        let first = (0..RANGE_BLOCKS).chain(2 * RANGE_BLOCKS..total);
+        assert_eq!(numbers(&fed[0]), first.collect::<Vec<_>>());
+        let second = RANGE_BLOCKS..2 * RANGE_BLOCKS;
+        assert_eq!(numbers(&fed[1]), second.collect::<Vec<_>>());
+        let (feed, _fed) = channel();
+        assert!(!distribute(&mut || Ok(Next::Abort), &[feed], &room).unwrap());
+    }
+
+    #[test]
+    fn no_more_blocks_wait_than_there_is_room_for() {
+        let room = Room::new(2);
+        let block = || Arc::new(Vec::new());
+        let (one, _two) = (room.take(block()), room.take(block()));
+        let (taken, third) = channel();
+        std::thread::scope(|scope| {
+            let room = &room;
+            scope.spawn(move || {
+                let _third = room.take(block());
+                taken.send(()).unwrap();
+            });
+            let wait = third.recv_timeout(Duration::from_millis(50));
+            assert_eq!(wait, Err(RecvTimeoutError::Timeout));
+            drop(one);
+            third.recv_timeout(Duration::from_secs(10)).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_lane_that_has_gone_stops_the_rest_and_frees_its_room() {
+        let room = Room::new(1);
+        let (feed, fed) = channel();
+        feed.send(room.take(Arc::new(Vec::new()))).unwrap();
+        drop(fed);
+        let mut next = || Ok(Next::Block(Arc::new(Vec::new())));
+        assert!(!distribute(&mut next, &[feed], &room).unwrap());
     }
 }

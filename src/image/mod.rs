@@ -1,5 +1,6 @@
 //! Base images: what their bytes are, and what they should be.
 
+mod approach;
 pub(crate) mod claim;
 mod decompress;
 pub mod digest;

@@ -3,13 +3,14 @@
 //! Each host is asked first what it has. Those without the image claim it and are fed from one download; where
 //! another process holds the claim, this one waits and uses what that one pulls, or takes over when it dies.
 
+use super::approach::Approach;
 use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::fan_out::FanOut;
 use super::identity::{Identity, pin_of};
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
 use super::source::{Download, fetch_text};
-use super::store::usable_pool;
+use super::store::{Ground, usable_pool};
 use super::sums::{Checksum, find_checksum};
 use crate::cancel::Cancel;
 use crate::config::Image;
@@ -64,7 +65,7 @@ pub struct Pulled {
 
 enum Prepared {
     Ready(BaseImage),
-    Claimed(Claim),
+    Claimed(Claim, Ground),
     Held,
 }
 
@@ -191,24 +192,29 @@ fn published_pin(image: &Image, url: &SecretUrl, cancel: &Cancel) -> Result<Chec
 
 fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
     let hypervisor = host.connect()?;
-    usable_pool(host, &*hypervisor)?;
-    if let Some(base) = find_ready(&*hypervisor, host.pool(), identity)? {
+    let look = || find_ready(&*hypervisor, host.pool(), identity);
+    let (ready, pool) = parallel::both(look, || usable_pool(host, &*hypervisor));
+    pool?;
+    if let Some(base) = ready? {
         claim::sweep(host, &*hypervisor, &identity.base_volume())?;
         return Ok(Prepared::Ready(base));
     }
-    match try_claim(host, &hypervisor, &identity.base_volume())? {
-        Tried::Held => Ok(Prepared::Held),
-        Tried::Claimed(claim) => {
-            // Whoever held the claim before may have finished between the two looks.
-            match find_ready(&*hypervisor, host.pool(), identity) {
-                Ok(Some(base)) => {
-                    claim.release()?;
-                    Ok(Prepared::Ready(base))
-                }
-                Ok(None) => Ok(Prepared::Claimed(claim)),
-                Err(error) => Err(give_up(host, claim, error)),
-            }
+    // Far away, the upload's connections take as long as all that comes before they are needed.
+    let approach = Approach::begin(&hypervisor, host.pool());
+    let base = identity.base_volume();
+    // Whoever held the claim before may have finished between the two looks.
+    let look_again = || parallel::both(look, || Ground::look(host, &*hypervisor, &base, approach));
+    let (claim, ready, ground) = match try_claim(host, &hypervisor, &base, look_again)? {
+        Tried::Held => return Ok(Prepared::Held),
+        Tried::Claimed(claim, (ready, ground)) => (claim, ready, ground),
+    };
+    match ready.and_then(|ready| Ok((ready, ground?))) {
+        Ok((None, ground)) => Ok(Prepared::Claimed(claim, ground)),
+        Ok((Some(base), _)) => {
+            claim.release()?;
+            Ok(Prepared::Ready(base))
         }
+        Err(error) => Err(give_up(host, claim, error)),
     }
 }
 
@@ -235,7 +241,9 @@ fn finish(
             Ok(Prepared::Ready(base)) => {
                 results[index] = Some(Ok(Pulled { base, fresh: false }));
             }
-            Ok(Prepared::Claimed(claim)) => claimants.push((index, *host, claim)),
+            Ok(Prepared::Claimed(claim, ground)) => {
+                claimants.push((index, *host, claim, ground));
+            }
             Ok(Prepared::Held) => waiting.push((index, *host)),
             Err(error) => results[index] = Some(Err(error.on_host(host.name()))),
         }
@@ -280,8 +288,8 @@ fn wait_for_other(fan_out: &FanOut<'_>, host: &HostSession) -> Result<Pulled> {
         match prepare(host, fan_out.identity)? {
             Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
             Prepared::Held => watch = Watch::new(),
-            Prepared::Claimed(claim) => {
-                let fed = fan_out.feed(vec![(0, host, claim)], None);
+            Prepared::Claimed(claim, ground) => {
+                let fed = fan_out.feed(vec![(0, host, claim, ground)], None);
                 return fed
                     .into_iter()
                     .next()

@@ -34,14 +34,19 @@ pub fn find_ready(
     pool: &str,
     identity: &Identity,
 ) -> Result<Option<BaseImage>> {
-    if let Some(base) = find_vouched(hypervisor, pool, &identity.base_volume(), identity)? {
-        return Ok(Some(base));
-    }
+    let find = |volume: String| find_vouched(hypervisor, pool, &volume, identity);
     // The operator's name says nothing of the content: only a pinned digest can.
     if identity.pin.is_none() {
-        return Ok(None);
+        return find(identity.base_volume());
     }
-    find_vouched(hypervisor, pool, &identity.operator_volume(), identity)
+    let (ours, operators) = parallel::both(
+        || find(identity.base_volume()),
+        || find(identity.operator_volume()),
+    );
+    match ours? {
+        Some(base) => Ok(Some(base)),
+        None => operators,
+    }
 }
 
 /// The image on this host as far as that is known without asking its server: the pinned content, or else the newest
@@ -106,7 +111,13 @@ fn find_vouched(
     described(volume.to_owned(), marker, &xml, identity.format).map(Some)
 }
 
-fn described(volume: String, marker: Marker, xml: &str, format: ImageFormat) -> Result<BaseImage> {
+/// The image as its marker and libvirt describe it.
+pub(super) fn described(
+    volume: String,
+    marker: Marker,
+    xml: &str,
+    format: ImageFormat,
+) -> Result<BaseImage> {
     let info = VolumeInfo::parse(xml)?;
     // Before the pool's next refresh libvirt may still call an image raw and its file size its capacity.
     let probed = (info.format.as_deref() == Some("qcow2")).then_some(info.capacity);

@@ -40,9 +40,9 @@ pub fn remove(
     {
         return Ok(Removal::Kept("its claim has changed".to_owned()));
     }
-    let claim = match try_claim(host, hypervisor, base)? {
+    let claim = match try_claim(host, hypervisor, base, || ())? {
         Tried::Held => return Ok(Removal::Kept("it is being pulled".to_owned())),
-        Tried::Claimed(claim) => claim,
+        Tried::Claimed(claim, ()) => claim,
     };
     let removed = remove_claimed(host, &**hypervisor, base, objection);
     let released = claim.release();

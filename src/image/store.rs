@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use super::approach::Approach;
 use super::claim::Claim;
 use super::digest::Digests;
 use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume};
 use super::lanes::{Next, Target, upload};
-use super::ready::{BaseImage, find_ready};
+use super::ready::{BaseImage, described};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::inventory;
 use crate::libvirt::Hypervisor;
+use crate::parallel;
 use crate::undo::{Made, Undo};
 use crate::units;
 use crate::xml::pool::PoolInfo;
@@ -45,6 +47,35 @@ pub struct Incoming {
     pub virtual_size: Option<u64>,
     /// Bytes that the caller needs in the pool besides, for an overlay.
     pub extra_room: u64,
+}
+
+/// What a host that is to be fed has, as seen under its claim, and the way to it.
+pub(super) struct Ground {
+    approach: Approach,
+    pool: PoolInfo,
+    /// Whether an earlier pull left anything.
+    unfinished: bool,
+}
+
+impl Ground {
+    /// Looks at the pool, and at what has the names of the image's volumes.
+    pub(super) fn look(
+        host: &HostSession,
+        hypervisor: &dyn Hypervisor,
+        base: &str,
+        approach: Approach,
+    ) -> Result<Self> {
+        let find = |name: &str| hypervisor.find_volume_xml(host.pool(), name);
+        let (pool, (volume, marker)) = parallel::both(
+            || usable_pool(host, hypervisor),
+            || parallel::both(|| find(base), || find(&marker_volume(base))),
+        );
+        Ok(Ground {
+            approach,
+            pool: pool?,
+            unfinished: volume?.is_some() || marker?.is_some(),
+        })
+    }
 }
 
 /// What is known once all bytes have passed.
@@ -142,20 +173,20 @@ pub fn ensure_room(host: &HostSession, pool: &PoolInfo, needed: u64) -> Result<(
 
 /// Stores one image on one host from `feed`. When it fails, what was made is taken back.
 ///
-/// `connection` is the upload's own: a cancelled query can't cut the upload off, and it can't delay queries.
+/// The upload has connections of its own: no query waits behind its bytes in libvirt's client library.
 /// `feed` ending without [`Feed::Verified`] means that the download failed, whose error is the caller's: then there is no
 /// image and no error, unless something is left behind.
 pub(super) fn store(
     host: &HostSession,
     claim: Claim,
-    connection: Result<Arc<dyn Hypervisor>>,
+    ground: Ground,
     incoming: &Incoming,
     feed: &Receiver<Feed>,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<BaseImage>> {
     let mut undo = Undo::new();
     undo.made(claim.made());
-    let filled = connection.and_then(|up| fill(host, &up, &claim, incoming, feed, sent, &mut undo));
+    let filled = fill(host, &claim, ground, incoming, feed, sent, &mut undo);
     match filled {
         Ok(Some(base)) => {
             // The image is ready, whatever becomes of the claim: the next pull sees the marker first.
@@ -185,24 +216,24 @@ pub(super) fn store(
 
 fn fill(
     host: &HostSession,
-    hypervisor: &Arc<dyn Hypervisor>,
     claim: &Claim,
+    ground: Ground,
     incoming: &Incoming,
     feed: &Receiver<Feed>,
     sent: &(dyn Fn(u64) + Sync),
     undo: &mut Undo,
 ) -> Result<Option<BaseImage>> {
-    let pool = usable_pool(host, &**hypervisor)?;
+    let hypervisor = &**claim.hypervisor();
+    let base = incoming.identity.base_volume();
+    let needed = incoming.length.unwrap_or(incoming.at_least);
     ensure_room(
         host,
-        &pool,
-        incoming
-            .length
-            .unwrap_or(incoming.at_least)
-            .saturating_add(incoming.extra_room),
+        &ground.pool,
+        needed.saturating_add(incoming.extra_room),
     )?;
-    let base = incoming.identity.base_volume();
-    remove_unfinished(host, &**hypervisor, &base)?;
+    if ground.unfinished {
+        remove_unfinished(host, hypervisor, &base)?;
+    }
     // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
     // here, and nothing trails the image. Without a known length the file grows as it is written.
     let xml = VolumeSpec::File {
@@ -210,16 +241,16 @@ fn fill(
         size: incoming.length.unwrap_or(0),
     }
     .to_xml()?;
-    create(host, &**hypervisor, &base, &xml, undo)?;
-    let room = pool
-        .available
-        .saturating_sub(POOL_RESERVE + incoming.extra_room);
+    create(host, hypervisor, &base, &xml, undo)?;
     let target = Target {
-        hypervisor,
         pool: host.pool(),
         volume: &base,
+        key: &hypervisor.volume_key(host.pool(), &base)?,
         length: incoming.length,
     };
+    let lanes = ground.approach.wait()?;
+    let reserved = POOL_RESERVE + incoming.extra_room;
+    let room = ground.pool.available.saturating_sub(reserved);
     let mut total = 0_u64;
     let mut published = None;
     let mut next = || match feed.recv() {
@@ -236,20 +267,16 @@ fn fill(
         }
         Err(_) => Ok(Next::Abort),
     };
-    let complete = upload(&target, &mut next, sent)?;
+    let complete = upload(&target, &lanes, &mut next, sent)?;
     let Some(published) = published.filter(|_| complete) else {
         return Ok(None);
     };
-    claim.verify()?;
-    publish(host, &**hypervisor, incoming, &published, undo)?;
-    find_ready(&**hypervisor, host.pool(), &incoming.identity)?
-        .map(Some)
-        .ok_or_else(|| {
-            Error::transient(
-                Reason::ImageNotReady,
-                format!("volume {base} vanished after it was written"),
-            )
-        })
+    // The lanes part from the daemon while the marker is written.
+    let (base, ()) = parallel::both(
+        || publish(host, hypervisor, claim, incoming, &published, undo),
+        || drop(lanes),
+    );
+    base.map(Some)
 }
 
 /// Creates a volume under our claim. Noted before the call: should its answer be lost, the volume is ours all the same.
@@ -306,15 +333,56 @@ fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str
     hypervisor.delete_volume(host.pool(), base).map(drop)
 }
 
-/// Writes the marker: from here on the image counts.
+/// Writes the marker, if the claim is still ours: from here on the image counts.
 fn publish(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
+    claim: &Claim,
     incoming: &Incoming,
     published: &Published,
     undo: &mut Undo,
-) -> Result<()> {
-    let marker = Marker {
+) -> Result<BaseImage> {
+    let pool = host.pool();
+    let base = incoming.identity.base_volume();
+    let marker = marker_of(incoming, published);
+    let text = marker.to_text();
+    debug_assert!(text.len() <= MARKER_LIMIT, "markers are read back whole");
+    let name = marker_volume(&base);
+    // Looked at while the claim is: whatever is there now is deleted only where the claim is ours.
+    let (claimed, (stored, old)) = parallel::both(
+        || claim.verify(),
+        || {
+            parallel::both(
+                || hypervisor.find_volume_xml(pool, &base),
+                || hypervisor.find_volume_xml(pool, &name),
+            )
+        },
+    );
+    claimed?;
+    let stored = stored?.ok_or_else(|| {
+        Error::transient(
+            Reason::ImageNotReady,
+            format!("volume {base} vanished after it was written"),
+        )
+    })?;
+    let image = described(base, marker, &stored, incoming.identity.format)?;
+    // One left without its base is no image's.
+    if old?.is_some() {
+        hypervisor.delete_volume(pool, &name)?;
+    }
+    let xml = VolumeSpec::File {
+        name: name.clone(),
+        size: text.len() as u64,
+    }
+    .to_xml()?;
+    create(host, hypervisor, &name, &xml, undo)?;
+    hypervisor.write_volume(pool, &name, text.as_bytes())?;
+    Ok(image)
+}
+
+/// What the marker says.
+fn marker_of(incoming: &Incoming, published: &Published) -> Marker {
+    Marker {
         sha256: published.volume_sha256.clone(),
         published_sha256: Some(published.digests.sha256.clone()),
         published_sha512: published.digests.sha512.clone(),
@@ -335,17 +403,5 @@ fn publish(
                 .map_or("nothing", |pin| pin.algorithm.as_str())
                 .to_owned(),
         ),
-    };
-    let text = marker.to_text();
-    debug_assert!(text.len() <= MARKER_LIMIT, "markers are read back whole");
-    let name = marker_volume(&incoming.identity.base_volume());
-    let xml = VolumeSpec::File {
-        name: name.clone(),
-        size: text.len() as u64,
     }
-    .to_xml()?;
-    // One left without its base is no image's.
-    hypervisor.delete_volume(host.pool(), &name)?;
-    create(host, hypervisor, &name, &xml, undo)?;
-    hypervisor.write_volume(host.pool(), &name, text.as_bytes())
 }

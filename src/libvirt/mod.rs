@@ -322,6 +322,14 @@ pub trait StorageCalls: Send + Sync {
     fn list_volumes(&self, pool: &str) -> Result<Vec<String>>;
     /// One volume's XML; `None` where it isn't there.
     fn find_volume_xml(&self, pool: &str, name: &str) -> Result<Option<String>>;
+    /// How many volumes the pool has (`virStoragePoolNumOfVolumes`).
+    fn count_volumes(&self, pool: &str) -> Result<u32>;
+    /// What libvirt knows the volume by, whichever pool it is in (`virStorageVolGetKey`); no call where it was made or
+    /// looked up over this connection.
+    fn volume_key(&self, pool: &str, name: &str) -> Result<String>;
+    /// Looks up a volume whose key is known, for the calls to come: one question instead of two
+    /// (`virStorageVolLookupByKey`).
+    fn know_volume(&self, pool: &str, name: &str, key: &str) -> Result<()>;
     /// Creates a volume; `false` where one of that name exists already. The one atomic test-and-set that libvirt has.
     fn create_volume(&self, pool: &str, name: &str, xml: &str) -> Result<bool>;
     /// A volume's path on the host (`virStorageVolGetPath`).

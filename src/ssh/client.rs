@@ -23,6 +23,10 @@ const KEEPALIVES: usize = 3;
 /// Bytes that the host may send ahead on a channel: what OpenSSH grants us, too.
 const WINDOW: u32 = 2 * 1024 * 1024;
 
+/// Packets that wait for the session at once, from all channels together: a window's worth, 2 MiB. A question behind
+/// an upload waits for these.
+const PACKETS: usize = 64;
+
 /// With AES in hardware AES-GCM is the fastest (measured); without, `ChaCha20`. Never CBC.
 const WITH_AES: &[cipher::Name] = &[
     cipher::AES_256_GCM,
@@ -145,6 +149,7 @@ pub(super) fn config(host_keys: Vec<Algorithm>) -> client::Config {
             env!("CARGO_PKG_VERSION")
         ))),
         window_size: WINDOW,
+        channel_buffer_size: PACKETS,
         keepalive_interval: Some(KEEPALIVE),
         keepalive_max: KEEPALIVES,
         preferred: Preferred {

@@ -41,8 +41,8 @@ const CREATE: &[(&str, usize)] = &[
     ("virConnectGetDomainCapabilities", 1),
     ("virInterfaceLookupByName", 1),
     ("virStorageVolDownload", 1),
-    // The base and its marker.
-    ("virStorageVolLookupByName", 2),
+    // The base and its marker, at the same time the operator's base and its marker.
+    ("virStorageVolLookupByName", 4),
     // The base's, and the marker's once more when the overlay is there.
     ("virStorageVolGetXMLDesc", 2),
     // Seed and overlay.

@@ -65,8 +65,8 @@ pub struct Connection {
     domains: Mutex<HashMap<String, Domain>>,
     volumes: Mutex<HashMap<(String, String), StorageVol>>,
     pools: Mutex<HashMap<String, StoragePool>>,
-    /// Held while a pool is looked up, so that of several threads that need it one asks.
-    pool_lookup: Mutex<()>,
+    /// Held while a pool or a volume by its key is looked up, so that of several threads that need it one asks.
+    lookup: Mutex<()>,
     connect: Option<Connect>,
     _cancel_guard: CancelGuard,
     cancel: Cancel,
@@ -128,7 +128,7 @@ impl Connection {
             domains: Mutex::default(),
             volumes: Mutex::default(),
             pools: Mutex::default(),
-            pool_lookup: Mutex::default(),
+            lookup: Mutex::default(),
             connect: None,
             _cancel_guard: guard,
             cancel: cancel.clone(),

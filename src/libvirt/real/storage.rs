@@ -29,7 +29,7 @@ impl Connection {
         if let Some(pool) = known() {
             return Ok(Some(pool));
         }
-        let _asking = lock(&self.pool_lookup);
+        let _asking = lock(&self.lookup);
         if let Some(pool) = known() {
             return Ok(Some(pool));
         }
@@ -201,6 +201,31 @@ impl StorageCalls for Connection {
             Err(failure) if failure.is(STORAGE_VOL_EXIST) => Ok(false),
             Err(failure) => Err(self.error(&failure)),
         }
+    }
+
+    fn count_volumes(&self, name: &str) -> Result<u32> {
+        let pool = self.existing_pool(name)?;
+        self.rpc("virStoragePoolNumOfVolumes", &About("pool", &name), || {
+            pool.num_of_volumes()
+        })
+    }
+
+    fn volume_key(&self, pool: &str, name: &str) -> Result<String> {
+        let volume = self.existing_volume(pool, name)?;
+        self.local(volume.key())
+    }
+
+    fn know_volume(&self, pool: &str, name: &str, key: &str) -> Result<()> {
+        let of = (pool.to_owned(), name.to_owned());
+        let _asking = lock(&self.lookup);
+        if lock(&self.volumes).contains_key(&of) {
+            return Ok(());
+        }
+        let volume = self.rpc("virStorageVolLookupByKey", &AboutVolume(pool, name), || {
+            self.connect().lookup_storage_vol_by_key(key)
+        })?;
+        lock(&self.volumes).insert(of, volume);
+        Ok(())
     }
 
     fn volume_path(&self, pool: &str, name: &str) -> Result<String> {
