@@ -131,7 +131,7 @@ impl HostSession {
         Ok(connection)
     }
 
-    /// A connection of its own, for a long upload or for `check`: what happens to it touches no other call.
+    /// A connection of its own, for `check`: what happens to it touches no other call.
     pub fn connect_apart(&self) -> Result<Arc<dyn Hypervisor>> {
         Ok(Arc::new(self.open_for_work()?))
     }

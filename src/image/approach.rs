@@ -41,33 +41,45 @@ impl Drop for Lanes {
 }
 
 /// Connections on their way.
-pub(super) enum Approach {
-    /// A thread opens them.
-    Begun(JoinHandle<Result<Lanes>>),
-    /// The system gave no thread for it.
-    Later(Arc<dyn Hypervisor>, String),
+pub(super) struct Approach {
+    hypervisor: Arc<dyn Hypervisor>,
+    pool: String,
+    /// Who opens them; nobody where the system gave no thread for it.
+    dial: Option<JoinHandle<Result<Lanes>>>,
 }
 
 impl Approach {
     /// Begins to open as many connections as help at this distance.
     pub(super) fn begin(hypervisor: &Arc<dyn Hypervisor>, pool: &str) -> Self {
         let (beside, name) = (Arc::clone(hypervisor), pool.to_owned());
-        std::thread::Builder::new()
+        let dial = std::thread::Builder::new()
             .name("approach".to_owned())
-            .spawn(move || open(&beside, &name))
-            .map_or_else(
-                |_| Approach::Later(Arc::clone(hypervisor), pool.to_owned()),
-                Approach::Begun,
-            )
+            .spawn(move || open(&beside, &name));
+        Approach {
+            hypervisor: Arc::clone(hypervisor),
+            pool: pool.to_owned(),
+            dial: dial.ok(),
+        }
     }
 
     /// Waits for them.
     ///
     /// Errors: a connection's, if not even one could be opened.
-    pub(super) fn wait(self) -> Result<Lanes> {
-        match self {
-            Approach::Begun(dial) => dial.join().unwrap_or_else(|_| Err(panicked())),
-            Approach::Later(hypervisor, pool) => open(&hypervisor, &pool),
+    pub(super) fn wait(mut self) -> Result<Lanes> {
+        match self.dial.take() {
+            Some(dial) => dial.join().unwrap_or_else(|_| Err(panicked())),
+            None => open(&self.hypervisor, &self.pool),
+        }
+    }
+}
+
+impl Drop for Approach {
+    /// Connections that nobody waited for part, too, before the run's own does: else the process might end in between, and
+    /// leave the session's private directory behind.
+    fn drop(&mut self) {
+        if let Some(dial) = self.dial.take() {
+            // Neither its lanes nor its error are needed any more.
+            drop(dial.join());
         }
     }
 }
