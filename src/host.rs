@@ -58,6 +58,8 @@ pub struct HostSession {
     cancels: Cancels,
     prompt: Option<SharedPrompt>,
     limits: TimeLimits,
+    /// All hosts of the provider, this one among them.
+    all: Arc<[config::Host]>,
     current: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -76,6 +78,7 @@ impl HostSession {
             cancels,
             prompt,
             limits,
+            all: Arc::default(),
             current: Mutex::new(None),
         }
     }
@@ -87,16 +90,37 @@ impl HostSession {
         prompt: Option<&SharedPrompt>,
         limits: TimeLimits,
     ) -> Vec<Self> {
+        let all: Arc<[config::Host]> = provider.hosts.clone().into();
         let session = |host: &config::Host| {
-            Self::new(
+            let mut session = Self::new(
                 host.clone(),
                 provider.auth.clone(),
                 cancels.clone(),
                 prompt.cloned(),
                 limits,
-            )
+            );
+            session.all = Arc::clone(&all);
+            session
         };
         provider.hosts.iter().map(session).collect()
+    }
+
+    /// Whether the provider has other hosts.
+    pub fn has_others(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// The provider's other hosts, whichever the command is about, as sessions that aren't connected yet.
+    pub fn others(&self) -> Vec<Self> {
+        let session = |host: &config::Host| {
+            let (auth, cancels) = (self.auth.clone(), self.cancels.clone());
+            let prompt = self.prompt.clone();
+            let mut session = Self::new(host.clone(), auth, cancels, prompt, self.limits);
+            session.all = Arc::clone(&self.all);
+            session
+        };
+        let others = self.all.iter().filter(|host| host.name != self.name());
+        others.map(session).collect()
     }
 
     /// The host's name in the configuration.

@@ -41,6 +41,7 @@ pub mod placement;
 pub mod probe;
 pub mod reach;
 pub mod seed;
+pub mod sharing;
 mod signals;
 pub mod ssh;
 pub mod ssh_client;

@@ -14,6 +14,7 @@ use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
 use crate::parallel;
+use crate::sharing::ensure_nobody_has;
 use crate::undo::{Made, Undo};
 use crate::xml::volume::{VolumeInfo, VolumeSpec};
 
@@ -121,6 +122,11 @@ fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> 
             &format!("what is left of {} can't be cleared away", spec.name),
             &fault,
         ));
+    }
+    if let Some(pool) = hypervisor.find_pool(host.pool())? {
+        let name = &spec.name;
+        ensure_nobody_has(host, hypervisor, &pool, name, &seed, overlay.as_ref())
+            .map_err(|error| error.hint("or choose another --name"))?;
     }
     for VolumeInfo {
         name: volume, path, ..

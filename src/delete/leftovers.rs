@@ -9,6 +9,7 @@ use crate::libvirt::{Hypervisor, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::seed::SeedMark;
+use crate::sharing::ensure_nobody_has;
 use crate::xml::volume::VolumeInfo;
 
 /// Enough of a seed to hold its mark, in bytes.
@@ -36,8 +37,8 @@ pub(super) fn delete(
     act: Act,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
-    match pool {
-        Some(pool) if pool.active => {}
+    let pool = match pool {
+        Some(pool) if pool.active => pool,
         // "Already absent" might be wrong, and nobody would look again.
         Some(_) => {
             return Err(not_active(
@@ -47,7 +48,7 @@ pub(super) fn delete(
             ));
         }
         None => return Ok(deleted),
-    }
+    };
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
     let (overlay, seed) =
         parallel::both(|| find(name.overlay_volume()), || find(name.seed_volume()));
@@ -73,6 +74,11 @@ pub(super) fn delete(
             .notes
             .push(format!("its volumes were left alone: {fault}"));
         return Ok(deleted);
+    }
+    if let Some(seed) = there.last() {
+        // With a mark there is a seed, and it is the last.
+        let overlay = there.first().filter(|first| first.name != seed.name);
+        ensure_nobody_has(host, hypervisor, pool, name, seed, overlay)?;
     }
     for VolumeInfo {
         name: volume, path, ..

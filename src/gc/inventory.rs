@@ -16,7 +16,7 @@ use crate::name::InstanceName;
 use crate::owner::{Liveness, Owner};
 use crate::parallel;
 use crate::seed::{self, SeedMark};
-use crate::xml::pool::PoolInfo;
+use crate::sharing::{Sharing, sharing};
 use crate::xml::volume::VolumeInfo;
 
 /// Streams of one connection under way at once.
@@ -42,16 +42,6 @@ pub struct HostView {
     pub clock_offset: Option<i64>,
     /// Whether other hosts may see the same pool.
     pub shared: Sharing,
-}
-
-/// Whether a pool is on storage that other hosts see, too.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sharing {
-    /// It is the host's own.
-    #[default]
-    Own,
-    /// It is, or may be, on a network file system.
-    Perhaps,
 }
 
 /// What a seed's content says.
@@ -257,62 +247,9 @@ fn view_claim(content: Vec<u8>) -> ClaimView {
     ClaimView { content, owner }
 }
 
-/// Whether other hosts may see the pool's files: its type says so, or its file system, or nobody can be asked.
-fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> {
-    if pool.kind == "netfs" {
-        return Ok(Sharing::Perhaps);
-    }
-    let Some(path) = &pool.path else {
-        return Ok(Sharing::Perhaps);
-    };
-    // stat(1) of coreutils: the file system's type in words.
-    let command = format!("stat -f -c %T -- '{}'", path.replace('\'', "'\\''"));
-    let answer = hypervisor.host_command(&command)?.unwrap_or_default();
-    Ok(sharing_of(answer.trim()))
-}
-
-/// Local file systems by the names that coreutils' `stat -f` has for them.
-fn sharing_of(file_system: &str) -> Sharing {
-    const LOCAL: [&str; 10] = [
-        "ext2/ext3",
-        "xfs",
-        "btrfs",
-        "zfs",
-        "tmpfs",
-        "overlayfs",
-        "f2fs",
-        "jfs",
-        "reiserfs",
-        "bcachefs",
-    ];
-    if LOCAL.contains(&file_system) {
-        Sharing::Own
-    } else {
-        Sharing::Perhaps
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_known_local_file_system_is_the_hosts_own() {
-        for name in ["ext2/ext3", "xfs", "btrfs", "zfs", "overlayfs"] {
-            assert_eq!(sharing_of(name), Sharing::Own, "{name}");
-        }
-        for name in [
-            "nfs",
-            "smb2",
-            "fuseblk",
-            "ceph",
-            "gfs/gfs2",
-            "",
-            "UNKNOWN (0x1)",
-        ] {
-            assert_eq!(sharing_of(name), Sharing::Perhaps, "{name}");
-        }
-    }
 
     #[test]
     fn markers_and_claims_are_told_from_what_a_crash_leaves() {

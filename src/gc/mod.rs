@@ -15,9 +15,10 @@ use crate::config::Image;
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::parallel;
+use crate::sharing::{is_used_by, read_others};
 use inventory::HostView;
 use keep::KeepList;
-use plan::{Decision, Kind, Rules};
+use plan::{Decision, Kind, Rules, Target};
 
 pub use clock::Clock;
 pub use sweep::sweep_host;
@@ -92,6 +93,9 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         (views, outcome) = read_hosts(hosts, true)?;
         decisions = decide(&views, &outcome, request);
     }
+    if !request.all_hosts {
+        heed_others(hosts, &views, &mut decisions)?;
+    }
     if !outcome.errors.is_empty() && !request.partial {
         outcome.errors.push(
             Error::transient(
@@ -129,6 +133,45 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         outcome.errors.extend(errors);
     }
     Ok(outcome)
+}
+
+/// Keeps leftovers that belong to an instance of a host that isn't in this run, but sees the same files.
+fn heed_others(
+    hosts: &[&HostSession],
+    views: &[HostView],
+    decisions: &mut [Decision],
+) -> Result<()> {
+    let going = |decision: &&mut Decision| {
+        decision.verdict.is_ok() && matches!(decision.target, Target::Leftover { .. })
+    };
+    let mut going = decisions.iter_mut().filter(going).peekable();
+    let (Some(first), Some(_)) = (hosts.first(), going.peek()) else {
+        return Ok(());
+    };
+    let known: Vec<&str> = hosts.iter().map(|host| host.name()).collect();
+    let others = read_others(first, &known);
+    first.cancels().work.check()?;
+    for decision in going {
+        let Target::Leftover { name, .. } = &decision.target else {
+            continue;
+        };
+        let Some(view) = views.iter().find(|view| view.host == decision.host) else {
+            continue;
+        };
+        let Some(seed) = view.files.volume(&name.seed_volume()) else {
+            continue;
+        };
+        let overlay = view.files.volume(&name.overlay_volume());
+        // One that can't be asked: what may be shared is kept by now, and the rest is the host's own.
+        let mut answers = others
+            .iter()
+            .filter_map(|other| Some((&other.host, other.files.as_ref().ok()?)));
+        let user = answers.find(|(_, files)| is_used_by(files, view.shared, seed, name, overlay));
+        if let Some((host, _)) = user {
+            decision.verdict = Err(plan::shared_by(host));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the keep list can be meant: of the instances of ours, it must name one, or nothing goes for want of that.

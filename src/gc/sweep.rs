@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::inventory::{HostView, SeedView, Sharing, read_seed, view_marker};
+use super::inventory::{HostView, SeedView, read_seed, view_marker};
 use super::plan::{Decision, Judge, Rules, Target, judge_instance};
 use super::{Item, inventory};
 use crate::delete::delete_instance;
@@ -19,6 +19,7 @@ use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
 use crate::seed::SeedMark;
+use crate::sharing::Sharing;
 
 /// A reading of the host's files still is "right before" for so long, or for as long as the reading itself took: on a
 /// host of thousands of volumes its first half is that old when it ends.

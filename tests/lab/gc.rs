@@ -3,6 +3,7 @@
 mod beside;
 mod images;
 mod leftovers;
+mod shared;
 
 use serde_json::Value;
 

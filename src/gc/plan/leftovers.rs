@@ -8,6 +8,7 @@ use crate::leftover::{instance_of_overlay, instance_of_seed, overlay_fault};
 use crate::name::InstanceName;
 use crate::owner::Liveness;
 use crate::seed::SeedMark;
+use crate::sharing::{Sharing, is_used_by};
 use crate::units;
 use crate::xml::volume::VolumeInfo;
 
@@ -119,41 +120,32 @@ fn ensure_unused_anywhere(
     if !users.is_empty() {
         return Err(used_by(&users));
     }
-    let name = instance_of_seed(&volume.name);
-    let volumes = [
-        Some(volume.name.clone()),
-        name.map(|name| name.overlay_volume()),
-    ];
+    let Some(name) = instance_of_seed(&volume.name) else {
+        return Ok(());
+    };
+    let overlay = judge.view.files.volume(&name.overlay_volume());
     for view in views.iter().filter(|view| view.host != judge.view.host) {
-        let sees_it =
-            is_same(view, &volume.name, mark) || same_file(judge.view, view, &volume.name);
-        let mut there = volumes
-            .iter()
-            .flatten()
-            .filter_map(|v| view.files.volume(v));
-        let used = view.files.domain(&mark.name).is_some()
-            || there.any(|info| !view.files.users_of(&info.path).is_empty());
-        if sees_it && used {
-            return Err(format!(
-                "host {} shares the pool, and has its instance",
-                view.host
-            ));
+        let sees_it = is_same(view, &volume.name, mark);
+        // One that reads the very same mark there counts as on shared storage, whatever the file's times.
+        let shared = if sees_it {
+            Sharing::Perhaps
+        } else {
+            judge.view.shared
+        };
+        if is_used_by(&view.files, shared, volume, &name, overlay) {
+            return Err(shared_by(&view.host));
         }
     }
     Ok(())
 }
 
-fn is_same(view: &HostView, volume: &str, mark: &SeedMark) -> bool {
-    matches!(view.seeds.get(volume), Some(SeedView::Marked(other, _)) if other == mark)
+/// Why leftovers stay that are no leftovers, but another host's.
+pub(in crate::gc) fn shared_by(host: &str) -> String {
+    format!("host {host} shares the pool, and has its instance")
 }
 
-/// Whether two hosts see the same file: same size and the same time of writing, to the nanosecond.
-fn same_file(one: &HostView, other: &HostView, volume: &str) -> bool {
-    let of = |view: &HostView| {
-        let info = view.files.volume(volume)?;
-        Some((info.modified, info.capacity))
-    };
-    of(one).is_some() && of(one) == of(other)
+fn is_same(view: &HostView, volume: &str, mark: &SeedMark) -> bool {
+    matches!(view.seeds.get(volume), Some(SeedView::Marked(other, _)) if other == mark)
 }
 
 /// Whether an earlier host sees the very same seed, and so decides about it.

@@ -12,15 +12,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::clock::Clock;
-use super::inventory::{HostView, Sharing};
+use super::inventory::HostView;
 use super::keep::KeepList;
 use super::{Item, Scope};
 use crate::config::Image;
 use crate::name::InstanceName;
 use crate::seed::SeedMark;
+use crate::sharing::Sharing;
 
 pub use images::{Base, BaseState, bases};
 pub(super) use instances::judge as judge_instance;
+pub(super) use leftovers::shared_by;
 
 /// However small `--min-age` is: how long a thing whose maker can't be asked must have been quiet. A claim is touched
 /// every 5 s, and from its seed to its domain a create takes seconds.

@@ -1,0 +1,91 @@
+//! One directory as the pool of two hosts: what looks like leftovers on one is the other's running instance.
+
+use super::create;
+use crate::lab;
+use crate::support::{Cleanup, Lab, POOL_DIR};
+
+/// Has the second host see the first one's pool, until the end of the test.
+fn share(lab: &Lab) -> Cleanup<'_> {
+    let dir = lab.path("nas1/lib/images");
+    // A host sees this machine's files, too.
+    let make = format!(
+        "mount --bind {} {POOL_DIR} && virsh -q pool-refresh default",
+        dir.display()
+    );
+    lab.change(
+        "nas2",
+        &make,
+        "umount /var/lib/libvirt/images && virsh -q pool-refresh default",
+    )
+}
+
+/// Has the second host's `stat` say that the pool is on NFS, until the end of the test.
+fn on_nfs(lab: &Lab) -> Cleanup<'_> {
+    let make = "printf '#!/bin/sh\\necho nfs\\n' > /run/lt-stat && chmod 755 /run/lt-stat && \
+                mount --bind /run/lt-stat /usr/bin/stat";
+    lab.change("nas2", make, "umount /usr/bin/stat && rm /run/lt-stat")
+}
+
+/// Fails unless the instance runs on the first host with its files as they were.
+#[track_caller]
+fn stands(lab: &Lab, name: &str, before: &str) {
+    assert_eq!(state(lab, name), before, "{name}");
+}
+
+fn state(lab: &Lab, name: &str) -> String {
+    lab.on(
+        "nas1",
+        &format!("virsh -q domstate {name} && cd {POOL_DIR} && stat -c '%n %i' {name}.* {name}-*"),
+    )
+}
+
+#[test]
+fn another_hosts_instance_in_a_shared_pool_is_no_leftover() {
+    let lab = lab!();
+    let name = "lt-gc-shared";
+    let _instance = lab.instance(name);
+    create(&lab, name, &[]);
+    let _shared = share(&lab);
+    let before = state(&lab, name);
+    let delete = ["delete", name, "--zone", "nas2", "-o", "json"];
+    let gc = ["gc", "--zone", "nas2", "--min-age", "0s", "--explain"];
+    let again = [
+        "create", "--image", "tiny", "--name", name, "--zone", "nas2", "-o", "json",
+    ];
+    // A local file system, as far as the second host can tell: the first one is asked.
+    let _ = lab
+        .run(&delete)
+        .exits(1)
+        .fails_with("InDoubt", "hosts/nas1/");
+    stands(&lab, name, &before);
+    let _ = lab
+        .run(&gc)
+        .exits(0)
+        .prints("kept: host nas1 shares the pool");
+    stands(&lab, name, &before);
+    // The create's process is gone, so its seed counts as a dead one's at once.
+    let _ = lab
+        .run(&again)
+        .exits(1)
+        .fails_with("InDoubt", "another --name");
+    stands(&lab, name, &before);
+    // A network file system, and the first host is down.
+    let _nfs = on_nfs(&lab);
+    let down = lab.cli_with(|kvm| kvm["hosts"][0]["address"] = "127.0.0.1:9".into());
+    let _ = down.run(&delete).exits(4).fails_with("InDoubt", "nas1");
+    let _ = down.run(&again).exits(4).fails_with("InDoubt", "nas1");
+    let _ = down.run(&gc).exits(0).prints("not every host was read");
+    let partial = ["gc", "--partial", "--min-age", "0s", "--explain"];
+    let _ = down
+        .run(&partial)
+        .exits(4)
+        .prints("not every host was read");
+    stands(&lab, name, &before);
+    // Where it really is gone, each of them may.
+    lab.virsh(
+        "nas1",
+        &[&format!("destroy {name}; undefine {name} --nvram")],
+    );
+    let _ = lab.run(&delete).exits(0).prints("volume");
+    assert!(lab.volumes("nas1", name).is_empty());
+}
