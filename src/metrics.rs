@@ -216,6 +216,7 @@ mod tests {
             ],
             errors: Vec::new(),
             hosts: vec![("nas1".into(), true), ("nas\"2".into(), false)],
+            unmatched: Vec::new(),
         };
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let text = of_gc(&outcome, false, Duration::from_millis(1500), now);

@@ -41,6 +41,11 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let outcome = collect(&hosts, &request)?;
     let now = jiff::Timestamp::now();
     let text = metrics::of_gc(&outcome, args.dry_run, started.elapsed(), now);
+    if args.dry_run || args.explain {
+        for line in &outcome.unmatched {
+            context.ui.note(line);
+        }
+    }
     // First what was done: a disk that is full here must not hide what is gone there.
     let mut errors = show(context, outcome, args.dry_run, args.explain)?;
     if let Some(path) = &args.metrics {

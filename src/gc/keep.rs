@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::{Error, Reason, Result};
 use crate::instance::Instance;
 use crate::name::InstanceId;
+use crate::near::nearest;
 
 /// The longest line that can be meant: an ID of long names.
 const LONGEST: usize = 512;
@@ -21,8 +22,8 @@ pub struct KeepList {
 }
 
 impl KeepList {
-    /// Reads a list; `source` is what it is called in messages. Blank lines and lines that begin with `#` don't
-    /// count.
+    /// Reads a list; `source` is what it is called in messages. Blank lines don't count, nor what follows a `#` at a
+    /// line's start or after a blank.
     ///
     /// Errors: a line that is no uid, name or ID, with its number; an empty list unless `may_keep_none`. An empty
     /// list deletes every instance, and is what a failed query leaves.
@@ -36,8 +37,8 @@ impl KeepList {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut entries = BTreeSet::new();
         for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
+            let line = without_comment(line);
+            if line.is_empty() {
                 continue;
             }
             if let Some(fault) = fault_in(line) {
@@ -90,6 +91,50 @@ impl KeepList {
             || has(&instance.id())
             || instance.info.mark.uid().is_some_and(has)
     }
+
+    /// Whether the list has the ID that an instance of this name has on that host.
+    pub fn lists_id(&self, host: &str, name: &str) -> bool {
+        self.entries
+            .contains(&format!("hosts/{host}/domains/{name}"))
+    }
+
+    /// One line for each entry that names none of these instances, with what was perhaps meant. IDs on hosts that
+    /// aren't `known` to this run are left out: nobody has looked there.
+    pub fn unmatched(&self, ours: &[&Instance], known: &[&str]) -> Vec<String> {
+        let ids: Vec<String> = ours.iter().map(|instance| instance.id()).collect();
+        let mut names: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        for instance in ours {
+            names.insert(&instance.domain.name);
+            names.extend(instance.info.mark.uid());
+        }
+        let unasked = |entry: &str| {
+            let id = entry.parse::<InstanceId>();
+            id.is_ok_and(|id| !known.contains(&id.host.as_str()))
+        };
+        let lines = self.entries.iter().map(String::as_str);
+        let lines = lines.filter(|entry| !names.contains(entry) && !unasked(entry));
+        let line = |entry| {
+            let meant =
+                nearest(entry, names.iter().copied()).map(|near| format!("; did you mean {near}?"));
+            format!(
+                "{entry} on the keep list is no instance that there is{}",
+                meant.unwrap_or_default()
+            )
+        };
+        lines.map(line).collect()
+    }
+}
+
+/// The line without a comment behind its entry: a `#` after a blank.
+fn without_comment(line: &str) -> &str {
+    let mut blank_before = true;
+    for (at, c) in line.char_indices() {
+        if c == '#' && blank_before {
+            return line[..at].trim();
+        }
+        blank_before = c.is_whitespace();
+    }
+    line.trim()
 }
 
 /// What is wrong with a line, if anything: whatever can't be a uid, a name or an ID is an accident.
@@ -128,6 +173,29 @@ mod tests {
         let list = KeepList::parse("-", text.as_bytes(), false).unwrap();
         let expected = ["3f0c-uid", "hosts/nas1/domains/web-2", "web-1"];
         assert!(list.entries.iter().eq(expected), "{list:?}");
+    }
+
+    #[test]
+    fn a_comment_may_stand_behind_an_entry() {
+        let text = "h1 # Hanna's\nh2\t#x\n  # h3\na#b\n";
+        let list = KeepList::parse("-", text.as_bytes(), false).unwrap();
+        assert!(list.entries.iter().eq(["a#b", "h1", "h2"]), "{list:?}");
+        assert!(KeepList::parse("-", b"h1 h2 # both", false).is_err());
+    }
+
+    #[test]
+    fn entries_that_name_nothing_are_told_with_what_is_near() {
+        let web = crate::inventory::tests::domain("web-1", "", "").instance;
+        let text = "web-1\nweb-2\nhosts/other/domains/x\nzzz";
+        let list = KeepList::parse("-", text.as_bytes(), false).unwrap();
+        let told = list.unmatched(&[&web], &["nas1"]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].starts_with("web-2 ") && told[0].ends_with("did you mean web-1?"),
+            "{told:?}"
+        );
+        assert!(told[1].ends_with("that there is"), "{told:?}");
+        assert_eq!(list.unmatched(&[&web], &["nas1", "other"]).len(), 3);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::config::Image;
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
+use crate::instance::Instance;
 use crate::parallel;
 use crate::sharing::{is_used_by, read_others};
 use inventory::HostView;
@@ -81,6 +82,8 @@ pub struct Outcome {
     pub errors: Vec<Error>,
     /// Each host, and whether it could be read in full.
     pub hosts: Vec<(String, bool)>,
+    /// One line for each entry of the keep list that names nothing.
+    pub unmatched: Vec<String>,
 }
 
 /// Reads the hosts, decides, and deletes.
@@ -112,6 +115,7 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         outcome.errors.push(error);
         return Ok(outcome);
     }
+    outcome.unmatched = unmatched(&views, request);
     let rules = rules(&outcome, request);
     if request.dry_run {
         outcome.items = decisions.iter().flat_map(Decision::items).collect();
@@ -188,6 +192,18 @@ fn ensure_keeps_any(keep: &KeepList, views: &[HostView], decisions: &[Decision])
         .filter_map(|item| Some(format!("{} on {}", item.instance?, item.host)))
         .collect();
     keep.ensure_keeps_any(instances, &going)
+}
+
+/// The keep list's entries that name nothing on the hosts that were read.
+fn unmatched(views: &[HostView], request: &Request<'_>) -> Vec<String> {
+    let domains = views.iter().flat_map(|view| &view.files.domains);
+    let ours: Vec<&Instance> = domains
+        .map(|domain| &domain.instance)
+        .filter(|instance| instance.metadata().is_some() || instance.is_in_doubt())
+        .collect();
+    let known: Vec<&str> = views.iter().map(|view| view.host.as_str()).collect();
+    let told = request.keep.map(|keep| keep.unmatched(&ours, &known));
+    told.unwrap_or_default()
 }
 
 fn rules<'a>(read: &Outcome, request: &Request<'a>) -> Rules<'a> {

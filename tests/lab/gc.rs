@@ -1,6 +1,7 @@
 //! gc, image upkeep and extend on real hypervisors: what goes, and above all what must stay.
 
 mod beside;
+mod doubts;
 mod images;
 mod leftovers;
 mod shared;
