@@ -1,12 +1,16 @@
 //! Finding instances by name over the hosts, and listing them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use crate::address::Asker;
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::name::InstanceRef;
 use crate::parallel;
-use crate::xml::metadata::Manager;
+use crate::xml::capabilities::HostCapabilities;
+use crate::xml::metadata::{Manager, Mark};
 
 /// Addresses of one host's instances that are asked for at once.
 const ADDRESSES_AT_ONCE: usize = 24;
@@ -38,6 +42,11 @@ impl Managers {
             None => instance.manager().is_some() || instance.is_in_doubt(),
         }
     }
+
+    /// Whether ours are meant, and this is one of ours whose mark can't be read: not among them, but worth saying.
+    fn leave_in_doubt(self, instance: &Instance) -> bool {
+        self.only == Some(Manager::Egressctl) && instance.is_in_doubt()
+    }
 }
 
 /// What stands on the hosts, and the hosts that couldn't tell.
@@ -45,12 +54,23 @@ impl Managers {
 pub struct Found {
     /// The instances, in the hosts' order, then by name.
     pub instances: Vec<Instance>,
+    /// Those of ours whose mark can't be read, where they aren't among the instances meant.
+    pub in_doubt: Vec<Instance>,
     /// One error for each host that couldn't be asked.
     pub errors: Vec<Error>,
 }
 
+/// That a domain has a mark of ours that can't be read, for people.
+pub fn unreadable(host: &str, name: &str) -> String {
+    format!(
+        "{host}: domain {name} has a mark of egressctl that can't be read, so gc never deletes it; on the host: virsh dumpxml {name}"
+    )
+}
+
+/// Asks all hosts at once; of what they answer, those in doubt are set apart unless they are meant.
 fn gather(
     hosts: &[&HostSession],
+    managers: Managers,
     ask: impl Fn(&HostSession) -> Result<Vec<Instance>> + Sync,
 ) -> Found {
     let mut found = Found::default();
@@ -59,11 +79,62 @@ fn gather(
     });
     for answer in answers {
         match answer {
-            Ok(instances) => found.instances.extend(instances),
+            Ok(instances) => {
+                let (meant, in_doubt): (Vec<_>, Vec<_>) = instances
+                    .into_iter()
+                    .partition(|instance| managers.include(instance));
+                found.instances.extend(meant);
+                found.in_doubt.extend(in_doubt);
+            }
             Err(error) => found.errors.push(error),
         }
     }
+    let session = |name: &str| hosts.iter().find(|host| host.name() == name);
+    let pool = |instance: &Instance| session(&instance.host).map_or("", |host| host.pool());
+    let known = RefCell::new(HashMap::new());
+    let machine = |name: &str| {
+        let ask = || {
+            let capabilities = session(name)?.connect().ok()?.capabilities().ok()?;
+            HostCapabilities::parse(&capabilities).ok()?.uuid
+        };
+        let mut known = known.borrow_mut();
+        known.entry(name.to_owned()).or_insert_with(ask).clone()
+    };
+    let is_own = |instance: &Instance| instance.is_recorded_in(pool(instance));
+    found.instances = once_each(found.instances, &is_own, &machine);
+    found.in_doubt = once_each(found.in_doubt, &is_own, &machine);
     found
+}
+
+/// Each instance once where one machine is in the configuration under several names, and so shows each of its domains
+/// under each: by the host whose pool its metadata records, else by the first. `machine` is a host's own UUID, asked
+/// for only where two hosts show a domain of the same UUID; an unknown one is no other's.
+fn once_each(
+    instances: Vec<Instance>,
+    is_own: &dyn Fn(&Instance) -> bool,
+    machine: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Instance> {
+    let mut place_of: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut hidden = vec![false; instances.len()];
+    for (place, instance) in instances.iter().enumerate() {
+        let places = place_of.entry(instance.domain.uuid.clone()).or_default();
+        let same = places.iter_mut().find(|shown| {
+            let other = machine(&instances[**shown].host);
+            other.is_some() && other == machine(&instance.host)
+        });
+        match same {
+            None => places.push(place),
+            Some(shown) if is_own(instance) && !is_own(&instances[*shown]) => {
+                hidden[*shown] = true;
+                *shown = place;
+            }
+            Some(_) => hidden[place] = true,
+        }
+    }
+    let shown = instances.into_iter().zip(hidden);
+    shown
+        .filter_map(|(instance, hidden)| (!hidden).then_some(instance))
+        .collect()
 }
 
 /// Lists the instances of all hosts at once, with addresses.
@@ -72,7 +143,7 @@ pub fn list(
     managers: Managers,
     wanted: &(dyn Fn(&Instance) -> bool + Sync),
 ) -> Found {
-    gather(hosts, |host| {
+    gather(hosts, managers, |host| {
         let hypervisor = host.connect()?;
         let domains = hypervisor.list_domains()?;
         let mut instances = parallel::map(domains, parallel::processors(), |domain| {
@@ -80,10 +151,14 @@ pub fn list(
         })
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
-        instances.retain(|instance| managers.include(instance) && wanted(instance));
+        instances.retain(|instance| {
+            (managers.include(instance) && wanted(instance)) || managers.leave_in_doubt(instance)
+        });
         let asker = Asker::new(host);
         let ask = |mut instance: Instance| {
-            instance.addresses = asker.find(&instance).0;
+            if managers.include(&instance) {
+                instance.addresses = asker.find(&instance).0;
+            }
             instance
         };
         Ok(parallel::map(instances, ADDRESSES_AT_ONCE, ask))
@@ -98,14 +173,14 @@ pub fn with_addresses(host: &HostSession, mut instance: Instance) -> Instance {
 
 /// Looks one name up on all the hosts at once.
 pub fn by_name(hosts: &[&HostSession], name: &str, managers: Managers) -> Found {
-    gather(hosts, |host| {
+    gather(hosts, managers, |host| {
         let found = host.connect()?.find_domain(name)?;
         let instance = found
             .map(|domain| Instance::from_domain(host.name(), domain))
             .transpose()?;
         Ok(instance
             .into_iter()
-            .filter(|instance| managers.include(instance))
+            .filter(|instance| managers.include(instance) || managers.leave_in_doubt(instance))
             .collect())
     })
 }
@@ -149,6 +224,29 @@ pub fn ensure_one(name: &str, instances: &[Instance]) -> Result<()> {
     .hint("name one of them by its ID, or add --zone"))
 }
 
+/// The error for a name that isn't among the instances meant: in doubt where its domain has a mark of ours that can't
+/// be read.
+pub fn not_among(name: &str, found: &Found) -> Error {
+    let Some(instance) = found.in_doubt.first() else {
+        return not_found(name);
+    };
+    let host = &instance.host;
+    let name = &instance.domain.name;
+    let why = match &instance.info.mark {
+        Mark::Unreadable { why, .. } => why.as_str(),
+        _ => "",
+    };
+    Error::permanent(
+        Reason::InDoubt,
+        format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
+    )
+    .because(why)
+    .on_host(host)
+    .hint(format!(
+        "on the host: virsh edit {name} mends the mark; virsh dumpxml {name} shows it"
+    ))
+}
+
 /// The error for a name that is nowhere.
 pub fn not_found(name: &str) -> Error {
     Error::new(
@@ -157,4 +255,63 @@ pub fn not_found(name: &str) -> Error {
         format!("there is no instance {name}"),
     )
     .hint("egressctl list shows those there are; --manager all includes the operator's")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::tests::domain;
+    use crate::xml::metadata::{VolumeRef, VolumeRole, tests::plain};
+
+    /// The domain of that name as that host shows it; its UUID is made of its name.
+    fn seen(host: &str, name: &str, pool: &str) -> Instance {
+        let mut metadata = plain();
+        metadata.volumes = vec![VolumeRef {
+            pool: pool.to_owned(),
+            name: format!("{name}.qcow2"),
+            role: VolumeRole::Overlay,
+        }];
+        let mut instance = domain(name, &metadata.to_xml().unwrap(), "").instance;
+        host.clone_into(&mut instance.host);
+        name.clone_into(&mut instance.domain.uuid);
+        instance
+    }
+
+    /// Host, name and recorded pool of what is seen, and the hosts that it is shown by.
+    type Case = (&'static [[&'static str; 3]], &'static [&'static str]);
+
+    #[test]
+    fn a_machine_under_two_names_shows_each_instance_once() {
+        // The hosts a and b are one machine, with pools pa and pb; c is another, d can't be asked.
+        let is_own = |instance: &Instance| {
+            instance.is_recorded_in(match &*instance.host {
+                "a" => "pa",
+                "b" => "pb",
+                _ => "default",
+            })
+        };
+        let machine = |host: &str| match host {
+            "a" | "b" => Some("m1".to_owned()),
+            "c" => Some("m2".to_owned()),
+            _ => None,
+        };
+        let table: [Case; 5] = [
+            (&[["a", "x", "pa"], ["b", "x", "pa"]], &["a"]),
+            (&[["a", "x", "pb"], ["b", "x", "pb"]], &["b"]),
+            (&[["a", "x", "p"], ["b", "x", "p"]], &["a"]),
+            (
+                &[["a", "x", "pa"], ["c", "x", "pa"], ["d", "x", "pa"]],
+                &["a", "c", "d"],
+            ),
+            (&[["a", "x", "pa"], ["b", "y", "pa"]], &["a", "b"]),
+        ];
+        for (instances, hosts) in table {
+            let all = instances
+                .iter()
+                .map(|[host, name, pool]| seen(host, name, pool));
+            let shown = once_each(all.collect(), &is_own, &machine);
+            let shown: Vec<&str> = shown.iter().map(|i| i.host.as_str()).collect();
+            assert_eq!(shown, hosts, "{instances:?}");
+        }
+    }
 }

@@ -88,6 +88,12 @@ impl Instance {
         self.info.mark.metadata()
     }
 
+    /// Whether its overlay, as our metadata records it, is in the pool of that name.
+    pub fn is_recorded_in(&self, pool: &str) -> bool {
+        let mut volumes = self.metadata().into_iter().flat_map(|m| &m.volumes);
+        volumes.any(|volume| volume.role == VolumeRole::Overlay && volume.pool == pool)
+    }
+
     /// Whether its mark is ours but can't be read.
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.info.mark, Mark::Unreadable { .. })

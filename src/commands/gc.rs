@@ -7,8 +7,9 @@ use super::Context;
 use crate::cancel::Cancel;
 use crate::cli::{Format, GcArgs};
 use crate::error::{Error, Reason, Result};
+use crate::find;
 use crate::gc::keep::KeepList;
-use crate::gc::{Outcome, Request, Scope, collect};
+use crate::gc::{Item, Outcome, Request, Scope, collect, plan};
 use crate::output::{Document, SweptRecord};
 use crate::{input, metrics, placement};
 
@@ -36,7 +37,7 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         partial: args.partial,
         dry_run: args.dry_run,
         images: &context.all_images,
-        all_hosts: hosts.len() == context.hosts.len(),
+        left_out: context.left_out(&hosts),
     };
     let outcome = collect(&hosts, &request)?;
     let now = jiff::Timestamp::now();
@@ -65,6 +66,7 @@ pub(super) fn show(
         .items
         .iter()
         .filter(|item| !item.goes && item.reason.starts_with("in doubt"))
+        .filter(|item| !is_unreadable(item))
         .count();
     // In lines, what was to go and didn't is told by its error.
     let lines = *context.ui.format() == Format::Table;
@@ -90,12 +92,24 @@ pub(super) fn show(
             errors: outcome.errors.clone(),
         })?;
     }
+    if !explain {
+        // Not only on a terminal: its time never ends, so nobody would ever hear of it.
+        let unreadable = outcome.items.iter().filter(|item| is_unreadable(item));
+        for item in unreadable {
+            let name = item.instance.as_deref().unwrap_or_default();
+            context.ui.warn(&find::unreadable(&item.host, name));
+        }
+    }
     if doubts > 0 && !explain {
         context.ui.note_on_terminal(&format!(
             "{doubts} more are in doubt, and were kept: add --explain"
         ));
     }
     Ok(outcome.errors)
+}
+
+fn is_unreadable(item: &Item) -> bool {
+    !item.goes && item.reason.starts_with(plan::MARK_UNREADABLE)
 }
 
 fn read_keep_list(path: &Path, may_be_empty: bool, cancel: &Cancel) -> Result<KeepList> {

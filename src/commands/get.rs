@@ -23,10 +23,10 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     };
     let found = find::by_name(&hosts, name, args.manager.into());
     find::ensure_one(name, &found.instances)?;
-    let Some(instance) = found.instances.into_iter().next() else {
+    let Some(instance) = found.instances.first().cloned() else {
         // A host that couldn't be asked may have it: then nobody can say that it doesn't exist.
         return if found.errors.is_empty() {
-            Err(find::not_found(name))
+            Err(find::not_among(name, &found))
         } else {
             Ok(found.errors)
         };

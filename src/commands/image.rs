@@ -112,7 +112,7 @@ fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         partial: true,
         dry_run: args.dry_run,
         images: &context.all_images,
-        all_hosts: hosts.len() == context.hosts.len(),
+        left_out: context.left_out(&hosts),
     };
     let outcome = collect(&hosts, &request)?;
     gc::show(context, outcome, args.dry_run, args.explain)
@@ -122,12 +122,15 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<SweptRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let (views, mut outcome) = read_hosts(&hosts, false)?;
+    let failed = outcome.hosts.iter().filter(|(_, is_read)| !is_read);
+    let failed = failed.map(|(host, _)| host.clone());
     let rules = Rules {
         scope: IMAGES_ONLY,
         keep: None,
         min_age: Duration::ZERO,
         images: &context.all_images,
-        sees_all: outcome.errors.is_empty() && hosts.len() == context.hosts.len(),
+        unread: failed.chain(context.left_out(&hosts)).collect(),
+        kept: BTreeSet::new(),
     };
     let now = Timestamp::now();
     let mut seen = false;

@@ -1,5 +1,7 @@
 //! `egressctl list`.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::Context;
@@ -19,9 +21,17 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> 
         .map(|s| Selector::parse(s))
         .collect::<Result<Vec<_>>>()?;
     let wanted = |instance: &Instance| selectors.iter().all(|selector| selector.matches(instance));
+    let mut told = BTreeSet::new();
     loop {
         let found = find::list(&hosts, args.manager.into(), &wanted);
         context.cancels.work.check()?;
+        for instance in &found.in_doubt {
+            // Once, however often --watch looks.
+            if told.insert(instance.id()) {
+                let name = &instance.domain.name;
+                context.ui.warn(&find::unreadable(&instance.host, name));
+            }
+        }
         let now = Timestamp::now();
         let items = found
             .instances

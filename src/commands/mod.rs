@@ -142,7 +142,7 @@ impl<'a> Context<'a> {
         let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(not_found)?;
         let found = find::by_name(&hosts, name, managers);
         find::ensure_one(name, &found.instances)?;
-        if let Some(error) = found.errors.into_iter().next() {
+        if let Some(error) = found.errors.first().cloned() {
             if hosts.len() == 1 {
                 return Err(error);
             }
@@ -150,7 +150,8 @@ impl<'a> Context<'a> {
                 .while_doing(format!("not every host could be asked for {name}"))
                 .hint("name the instance by its ID, or add --zone"));
         }
-        let instance = found.instances.into_iter().next().ok_or_else(not_found)?;
+        let instance = found.instances.first().cloned();
+        let instance = instance.ok_or_else(|| find::not_among(name, &found))?;
         let host = hosts.into_iter().find(|host| host.name() == instance.host);
         Ok((host.ok_or_else(not_found)?, instance))
     }
@@ -196,6 +197,16 @@ impl<'a> Context<'a> {
         Err(error.hint(format!(
             "egressctl console {name} shows what the guest is doing"
         )))
+    }
+
+    /// The names of the provider's hosts that aren't among these.
+    fn left_out(&self, hosts: &[&HostSession]) -> Vec<String> {
+        let is_in = |name| hosts.iter().any(|host| host.name() == name);
+        let names = self.hosts.iter().map(HostSession::name);
+        names
+            .filter(|name| !is_in(*name))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The sessions of these hosts of the configuration.

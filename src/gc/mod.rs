@@ -50,8 +50,8 @@ pub struct Request<'a> {
     pub dry_run: bool,
     /// The images of every provider in the configuration file: pools may be shared between providers.
     pub images: &'a [Image],
-    /// Whether these hosts are all that the provider has.
-    pub all_hosts: bool,
+    /// The provider's hosts that this run leaves out.
+    pub left_out: Vec<String>,
 }
 
 /// One thing, and what became of it.
@@ -96,7 +96,7 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         (views, outcome) = read_hosts(hosts, true)?;
         decisions = decide(&views, &outcome, request);
     }
-    if !request.all_hosts {
+    if !request.left_out.is_empty() {
         heed_others(hosts, &views, &mut decisions)?;
     }
     if !outcome.errors.is_empty() && !request.partial {
@@ -116,7 +116,7 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         return Ok(outcome);
     }
     outcome.unmatched = unmatched(&views, request);
-    let rules = rules(&outcome, request);
+    let rules = rules(&views, &outcome, request);
     if request.dry_run {
         outcome.items = decisions.iter().flat_map(Decision::items).collect();
         return Ok(outcome);
@@ -206,13 +206,16 @@ fn unmatched(views: &[HostView], request: &Request<'_>) -> Vec<String> {
     told.unwrap_or_default()
 }
 
-fn rules<'a>(read: &Outcome, request: &Request<'a>) -> Rules<'a> {
+fn rules<'a>(views: &[HostView], read: &Outcome, request: &Request<'a>) -> Rules<'a> {
+    let failed = read.hosts.iter().filter(|(_, is_read)| !is_read);
+    let failed = failed.map(|(host, _)| host.clone());
     Rules {
         scope: request.scope,
         keep: request.keep,
         min_age: request.min_age,
         images: request.images,
-        sees_all: request.all_hosts && read.errors.is_empty(),
+        unread: failed.chain(request.left_out.iter().cloned()).collect(),
+        kept: plan::kept(views, request.keep),
     }
 }
 
@@ -220,7 +223,7 @@ fn decide(views: &[HostView], read: &Outcome, request: &Request<'_>) -> Vec<Deci
     if !read.errors.is_empty() && !request.partial {
         return Vec::new();
     }
-    plan::plan(views, &rules(read, request), jiff::Timestamp::now())
+    plan::plan(views, &rules(views, read, request), jiff::Timestamp::now())
 }
 
 /// Reads all hosts at once; `fresh` as in [`inventory::read`]. A host that can't be read in full is an error of class Transient, whatever the cause:

@@ -7,6 +7,8 @@ use crate::error::Result;
 /// A host's capabilities (`virConnectGetCapabilities`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCapabilities {
+    /// The machine's own UUID: the same under whichever name it is reached.
+    pub uuid: Option<String>,
     /// The host's architecture, such as `x86_64`.
     pub arch: String,
     /// The memory of all its NUMA cells in bytes.
@@ -32,6 +34,7 @@ impl HostCapabilities {
             .flat_map(|cells| cells.all("cell"))
             .filter_map(|cell| bytes(cell.find("memory")?, "KiB"));
         Ok(HostCapabilities {
+            uuid: root.text_at(&["host", "uuid"]),
             arch: root.text_at(&["host", "cpu", "arch"]).unwrap_or_default(),
             memory_bytes: memory.fold(0, u64::saturating_add),
             domain_types: domain_types(&root),

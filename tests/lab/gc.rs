@@ -5,6 +5,7 @@ mod doubts;
 mod images;
 mod leftovers;
 mod shared;
+mod twice;
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Which base images go: unfinished ones that nobody writes, and with `--images` unused ones that the configuration
 //! doesn't want. Also what `image list` shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -69,7 +69,8 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
         keep: None,
         min_age: std::time::Duration::ZERO,
         images,
-        sees_all: false,
+        unread: Vec::new(),
+        kept: BTreeSet::new(),
     };
     let judge = Judge::new(view, &rules, now);
     let newest = newest(view);

@@ -7,6 +7,9 @@ use crate::name::InstanceName;
 use crate::units;
 use crate::xml::metadata::{Mark, Metadata, VolumeRole};
 
+/// How the reason begins for which an instance stays whose mark can't be read.
+pub const MARK_UNREADABLE: &str = "in doubt: its mark can't be read";
+
 pub(super) fn decide(judge: &Judge<'_>, instance: &Instance) -> Option<Decision> {
     let (kind, verdict) = self::judge(judge, instance, &judge.view.files)?;
     let target = Target::Instance {
@@ -22,13 +25,21 @@ pub(in crate::gc) fn judge(
     instance: &Instance,
     files: &Files,
 ) -> Option<(Kind, Result<String, String>)> {
-    let listed = judge.rules.keep.map(|keep| keep.lists(instance));
+    let rules = judge.rules;
+    let listed = rules
+        .keep
+        .map(|keep| keep.lists(instance) || rules.kept.contains(&instance.domain.uuid));
     let metadata = match &instance.info.mark {
         // Nobody's, or the operator's.
         Mark::None | Mark::Operator(_) => return None,
         Mark::Unreadable { why, .. } => {
-            let why = format!("in doubt: its mark can't be read: {why}");
-            return (listed == Some(false)).then_some((Kind::Unlisted, Err(why)));
+            let why = format!("{MARK_UNREADABLE}: {why}");
+            return match listed {
+                Some(true) => None,
+                Some(false) => Some((Kind::Unlisted, Err(why))),
+                // Whether its time is over is in the mark.
+                None => Some((Kind::Expired, Err(why))),
+            };
         }
         Mark::Egressctl(metadata) => metadata,
     };
@@ -59,6 +70,15 @@ fn ensure_may_go(
 ) -> Result<(), String> {
     if listed == Some(true) {
         return Err("expired, but on the keep list".to_owned());
+    }
+    if let (Some(keep), Some(false)) = (judge.rules.keep, listed) {
+        let name = &instance.domain.name;
+        let mut unread = judge.rules.unread.iter();
+        if let Some(host) = unread.find(|host| keep.lists_id(host, name)) {
+            return Err(format!(
+                "in doubt: the keep list names it on host {host}, which wasn't read and may be the same machine"
+            ));
+        }
     }
     if let Some(at) = metadata.expires_at.filter(|_| listed.is_none())
         && !judge.clock.is_past(at)

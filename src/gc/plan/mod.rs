@@ -6,6 +6,7 @@ mod leftovers;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use crate::seed::SeedMark;
 use crate::sharing::Sharing;
 
 pub use images::{Base, BaseState, bases};
+pub use instances::MARK_UNREADABLE;
 pub(super) use instances::judge as judge_instance;
 pub(super) use leftovers::shared_by;
 
@@ -77,8 +79,43 @@ pub struct Rules<'a> {
     pub min_age: Duration,
     /// What the configuration wants.
     pub images: &'a [Image],
-    /// Whether every host of the provider was read, so that nobody unseen uses shared storage.
-    pub sees_all: bool,
+    /// The provider's hosts that weren't read: they may use shared storage unseen, or be one that was read under
+    /// another name.
+    pub unread: Vec<String>,
+    /// The UUIDs of the domains that the keep list names, by whichever host's ID of them: one machine may be in the
+    /// configuration as two hosts, and then each of its domains is seen twice.
+    pub kept: BTreeSet<String>,
+}
+
+/// The domains that the keep list names, by UUID.
+pub fn kept(views: &[HostView], keep: Option<&KeepList>) -> BTreeSet<String> {
+    let domains = views.iter().flat_map(|view| &view.files.domains);
+    let named = domains.filter(|domain| keep.is_some_and(|keep| keep.lists(&domain.instance)));
+    named
+        .map(|domain| domain.instance.domain.uuid.clone())
+        .collect()
+}
+
+/// Which host judges each domain, by UUID: of several that see it (one machine under several names), the one whose
+/// pool its metadata records, else the first.
+fn judges(views: &[HostView]) -> BTreeMap<&str, &str> {
+    let mut judges: BTreeMap<&str, (&str, bool)> = BTreeMap::new();
+    for view in views {
+        for domain in &view.files.domains {
+            let instance = &domain.instance;
+            let own = instance.is_recorded_in(&view.files.pool);
+            let judge = judges
+                .entry(&instance.domain.uuid)
+                .or_insert((&view.host, own));
+            if own && !judge.1 {
+                *judge = (&view.host, true);
+            }
+        }
+    }
+    judges
+        .into_iter()
+        .map(|(uuid, (host, _))| (uuid, host))
+        .collect()
 }
 
 /// A thing that could go.
@@ -173,11 +210,15 @@ impl Decision {
 /// Decides for all hosts at once, in their order.
 pub fn plan(views: &[HostView], rules: &Rules<'_>, now: Timestamp) -> Vec<Decision> {
     let mut decisions = Vec::new();
+    let judges = judges(views);
     for view in views {
         let judge = Judge::new(view, rules, now);
         if rules.scope.instances {
-            let all = view.files.domains.iter();
-            decisions.extend(all.filter_map(|d| instances::decide(&judge, &d.instance)));
+            let all = view.files.domains.iter().map(|domain| &domain.instance);
+            let own = all.filter(|instance| {
+                judges.get(instance.domain.uuid.as_str()) == Some(&view.host.as_str())
+            });
+            decisions.extend(own.filter_map(|instance| instances::decide(&judge, instance)));
             decisions.extend(leftovers::decide(&judge, views));
         }
         if rules.scope.unfinished || rules.scope.images {
@@ -206,7 +247,7 @@ impl<'a> Judge<'a> {
 
     /// Keeps what lies on storage that a host may use which wasn't read.
     fn ensure_unshared(&self) -> Result<(), String> {
-        if self.view.shared == Sharing::Own || self.rules.sees_all {
+        if self.view.shared == Sharing::Own || self.rules.unread.is_empty() {
             return Ok(());
         }
         Err("the pool may be on shared storage, and not every host was read".to_owned())

@@ -42,7 +42,8 @@ fn rules<'a>(keep: Option<&'a KeepList>, images: &'a [Image]) -> Rules<'a> {
         keep,
         min_age: MIN_AGE,
         images,
-        sees_all: true,
+        unread: Vec::new(),
+        kept: BTreeSet::new(),
     }
 }
 

@@ -45,11 +45,71 @@ fn shared_storage_needs_every_host() {
         let mut view = crashed();
         view.shared = shared;
         let mut rules = rules(None, &[]);
-        rules.sees_all = sees_all;
+        if !sees_all {
+            rules.unread = vec!["nas9".into()];
+        }
         assert_eq!(
             words(&plan(&[view], &rules, now())),
             expected,
             "{shared:?} {sees_all}"
         );
+    }
+}
+
+/// The instance `web` in pool `p1`, as a host with that pool or another one sees it: one machine under two names.
+fn seen_as(host: &str, pool: &str) -> HostView {
+    let mut metadata = metadata("web");
+    for volume in &mut metadata.volumes {
+        volume.pool = "p1".to_owned();
+    }
+    let mut view = on(host, view(vec![instance("web", &metadata)], Vec::new()));
+    view.files.pool = pool.to_owned();
+    for domain in &mut view.files.domains {
+        domain.instance.host = host.to_owned();
+    }
+    view
+}
+
+/// A list, the pools of the two hosts, and the one that decides with what it decides.
+type Case = (
+    &'static str,
+    [&'static str; 2],
+    Option<(&'static str, &'static str)>,
+);
+
+#[test]
+fn one_machine_under_two_names_has_each_instance_once() {
+    let by_nas1 = ("nas1", "+unlisted web");
+    let table: [Case; 5] = [
+        ("hosts/nas1/domains/web", ["p1", "pp"], None),
+        ("hosts/nasp/domains/web", ["p1", "pp"], None),
+        ("x", ["p1", "pp"], Some(by_nas1)),
+        ("x", ["pp", "p1"], Some(("nasp", "+unlisted web"))),
+        // Recorded in neither's pool: the first one's to judge.
+        ("x", ["p2", "p3"], Some(by_nas1)),
+    ];
+    for (list, pools, expected) in table {
+        let views = [seen_as("nas1", pools[0]), seen_as("nasp", pools[1])];
+        let keep = KeepList::parse("-", list.as_bytes(), false).unwrap();
+        let mut rules = rules(Some(&keep), &[]);
+        rules.kept = kept(&views, Some(&keep));
+        let decided = plan(&views, &rules, now());
+        assert_eq!(decided.len(), usize::from(expected.is_some()), "{list}");
+        if let Some((host, word)) = expected {
+            assert_eq!(decided[0].host, host, "{list} {pools:?}");
+            assert_eq!(words(&decided), [word], "{list} {pools:?}");
+        }
+    }
+}
+
+#[test]
+fn an_id_on_a_host_that_wasnt_read_may_be_this_very_instance() {
+    let keep = "hosts/nas1/domains/web\nhosts/nas9/domains/other";
+    let keep = KeepList::parse("-", keep.as_bytes(), false).unwrap();
+    for (unread, expected) in [("nas1", "-unlisted web"), ("nas9", "+unlisted web")] {
+        let mut rules = rules(Some(&keep), &[]);
+        rules.unread = vec![unread.to_owned()];
+        let decided = plan(&[seen_as("nasp", "pp")], &rules, now());
+        assert_eq!(words(&decided), [expected], "{unread}");
     }
 }
