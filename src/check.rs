@@ -1,5 +1,6 @@
 //! Looking a host over: how far a connection gets, and what an instance would miss. Reads only.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -78,6 +79,9 @@ pub struct HostReport {
     pub firmware: Vec<&'static str>,
     /// How far the host's clock is ahead of this machine's, in seconds.
     pub clock_skew_seconds: Option<i64>,
+    /// The machine's own UUID.
+    #[serde(skip)]
+    pub machine: Option<String>,
     /// Everything wrong.
     pub problems: Vec<Problem>,
 }
@@ -132,8 +136,29 @@ pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
     check_nic(&mut report, host, &*hypervisor);
     check_emulator(&mut report, host, provider, &*hypervisor);
     check_clock(&mut report, &*hypervisor);
+    report.machine = facts::machine(&*hypervisor).ok().flatten();
     check_hostname(&mut report, &*hypervisor);
     report
+}
+
+/// Warns where several of these hosts are one machine: each of its domains is then seen once for each.
+pub fn warn_of_same_machines(reports: &mut [(String, HostReport)]) {
+    let mut first_of: BTreeMap<String, String> = BTreeMap::new();
+    for (host, report) in reports {
+        let Some(machine) = report.machine.clone() else {
+            continue;
+        };
+        let first = first_of.entry(machine).or_insert_with(|| host.clone());
+        if first != host {
+            let error = Error::permanent(
+                Reason::SameMachine,
+                format!("by its UUID it is the same machine as host {first}"),
+            )
+            .hint("leave one of the two out of the providers file")
+            .hint("two machines of one UUID: set host_uuid in /etc/libvirt/libvirtd.conf on one of them");
+            report.add(Severity::Warning, &error);
+        }
+    }
 }
 
 /// The stage that an error belongs to: some reasons say it; a time limit can pass at any.
@@ -273,6 +298,31 @@ mod tests {
     fn versions_are_split() {
         assert_eq!(version(11_003_000), "11.3.0");
         assert_eq!(version(9_000_002), "9.0.2");
+    }
+
+    #[test]
+    fn a_machine_that_is_two_hosts_is_warned_of_once() {
+        let of = |host: &str, machine: Option<&str>| {
+            let machine = machine.map(str::to_owned);
+            let report = HostReport {
+                machine,
+                ..HostReport::default()
+            };
+            (host.to_owned(), report)
+        };
+        let mut reports = [
+            of("a", Some("1")),
+            of("b", Some("2")),
+            of("c", None),
+            of("d", Some("1")),
+            of("e", None),
+        ];
+        warn_of_same_machines(&mut reports);
+        let counts = reports.iter().map(|(_, report)| report.problems.len());
+        assert!(counts.eq([0, 0, 0, 1, 0]), "{reports:?}");
+        let (_, report) = &reports[3];
+        assert!(report.problems[0].message.ends_with("host a"));
+        assert!(report.is_healthy());
     }
 
     #[test]

@@ -151,6 +151,8 @@ reasons! {
     HostnameUnresolvable,
     /// The host's clock is off.
     ClockSkew,
+    /// Two hosts of the configuration are one machine.
+    SameMachine,
     /// Any other error that libvirt reported.
     LibvirtError,
     // Images.

@@ -82,6 +82,11 @@ pub fn ensure_firmware(emulator: &Emulator, wanted: Firmware) -> Result<()> {
     .hint("on the host: apt install ovmf (Debian, Ubuntu) or dnf install edk2-ovmf"))
 }
 
+/// The machine's own UUID, the same under whichever name it is reached; none where libvirt knows none.
+pub fn machine(hypervisor: &dyn Hypervisor) -> Result<Option<String>> {
+    Ok(HostCapabilities::parse(&hypervisor.capabilities()?)?.uuid)
+}
+
 /// Refuses when the host has less memory than the instance needs.
 pub fn ensure_memory(hypervisor: &dyn Hypervisor, memory_mib: u64) -> Result<()> {
     let host = HostCapabilities::parse(&hypervisor.capabilities()?)?;

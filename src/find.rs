@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use crate::address::Asker;
 use crate::error::{Class, Error, Reason, Result};
+use crate::facts;
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::name::InstanceRef;
 use crate::parallel;
-use crate::xml::capabilities::HostCapabilities;
 use crate::xml::metadata::{Manager, Mark};
 
 /// Addresses of one host's instances that are asked for at once.
@@ -94,8 +94,8 @@ fn gather(
     let known = RefCell::new(HashMap::new());
     let machine = |name: &str| {
         let ask = || {
-            let capabilities = session(name)?.connect().ok()?.capabilities().ok()?;
-            HostCapabilities::parse(&capabilities).ok()?.uuid
+            let hypervisor = session(name)?.connect().ok()?;
+            facts::machine(&*hypervisor).ok()?
         };
         let mut known = known.borrow_mut();
         known.entry(name.to_owned()).or_insert_with(ask).clone()

@@ -1,7 +1,7 @@
 //! `egressctl check`.
 
 use super::Context;
-use crate::check::{HostReport, Severity, check};
+use crate::check::{HostReport, Severity, check, warn_of_same_machines};
 use crate::cli::CheckArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::output::{CheckRecord, Document};
@@ -11,10 +11,11 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
     context.ui.ensure_columns::<CheckRecord>()?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let count = hosts.len();
-    let reports = parallel::map(hosts, count, |host| {
+    let mut reports = parallel::map(hosts, count, |host| {
         (host.name().to_owned(), check(host, &context.provider))
     });
     context.cancels.work.check()?;
+    warn_of_same_machines(&mut reports);
     let found: Vec<Error> = reports
         .iter()
         .flat_map(|(host, report)| errors_of(host, report))

@@ -39,6 +39,10 @@ fn an_instance_kept_under_any_of_its_ids_stays() {
         "create", "--zone", "nasp", "--image", "tiny", "--name", "lt-gc-p2",
     ];
     let _ = cli.run(&on_nasp).exits(0);
+    let _ = cli
+        .run(&["check"])
+        .exits(0)
+        .says("same machine as host nas1");
     // Each once, by the host whose pool it is in.
     let listed = cli.run(&["list", "-o", "json"]).exits(0).items();
     let of = |name: &str| -> Vec<&Value> {
