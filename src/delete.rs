@@ -3,6 +3,7 @@
 //! What may be deleted is decided by marks, never by names alone: a domain by its metadata, volumes without a domain
 //! by the mark inside the seed, which therefore goes last.
 
+mod halfway;
 mod leftovers;
 
 pub use leftovers::{SEED_HEAD, seed_mark};
@@ -11,7 +12,7 @@ use crate::error::{Error, Reason, Result};
 use crate::find::Managers;
 use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::inventory::{self, Files};
+use crate::inventory::{self, Files, HiddenDisk};
 use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
@@ -36,8 +37,19 @@ pub enum Act {
 pub struct Deleted {
     /// What is gone now, in order.
     pub gone: Vec<String>,
-    /// What was left alone, and why.
+    /// What was found under the instance's name and left alone.
+    pub kept: Vec<Kept>,
+    /// What else is worth telling.
     pub notes: Vec<String>,
+}
+
+/// Something that was found and left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// What, such as `volume web.qcow2`.
+    pub what: String,
+    /// Why.
+    pub why: String,
 }
 
 /// Deletes the instance of that name, or what is left of it.
@@ -106,11 +118,21 @@ fn delete_found(
         Vec::new()
     };
     ensure_unused(host, hypervisor, pool, instance, &volumes, files)?;
-    delete_domain(hypervisor, instance, act, &mut deleted)?;
-    for volume in volumes {
-        delete_volume(hypervisor, pool, &volume.name, act, &mut deleted)?;
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+    let mut done = || {
+        delete_domain(hypervisor, instance, act, &mut deleted)?;
+        names
+            .iter()
+            .try_for_each(|volume| delete_volume(hypervisor, pool, volume, act, &mut deleted))
+    };
+    match done() {
+        Ok(()) => Ok(deleted),
+        // A repeated delete looks for volumes without a domain where the configuration says.
+        Err(error) => {
+            let elsewhere = (pool != host.pool()).then_some(pool);
+            Err(halfway::tell(error, &deleted.gone, &names, elsewhere))
+        }
     }
-    Ok(deleted)
 }
 
 /// The pool that the instance's volumes are in: the recorded one, as the configuration may name another by now.
@@ -144,8 +166,11 @@ fn ensure_unused(
     };
     let domain = &instance.domain.name;
     for volume in volumes {
-        let users = files.others_using(&volume.path, domain);
+        let users = files.others_seen_using(&volume.path, domain);
         if users.is_empty() {
+            if let Some(disk) = files.unread_disks(Some(domain)).first() {
+                return Err(cant_be_seen(host, &volume.name, disk));
+            }
             continue;
         }
         let what = format!(
@@ -160,6 +185,22 @@ fn ensure_unused(
         )));
     }
     Ok(())
+}
+
+/// A disk that nobody can look into may be a clone of the volume. Each of the ways out shows what it is backed by, or that
+/// nobody needs it.
+fn cant_be_seen(host: &HostSession, volume: &str, disk: &HiddenDisk) -> Error {
+    let HiddenDisk { domain, path } = disk;
+    let directory = path
+        .rsplit_once('/')
+        .map_or("/", |(directory, _)| directory);
+    let what = format!("whether volume {volume} is used can't be seen: nothing was touched");
+    let shown = format!("virsh pool-create-as seen dir --target '{directory}'");
+    Error::permanent(Reason::InDoubt, what)
+        .because(format!("{disk}, can't be read, and may be backed by it"))
+        .on_host(host.name())
+        .hint(format!("show libvirt what it is backed by, on the host: {shown}"))
+        .hint(format!("then run the same command again, and on the host: virsh pool-destroy seen (which deletes nothing); or start domain {domain}, or have {path} be readable"))
 }
 
 fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {

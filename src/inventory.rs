@@ -1,6 +1,10 @@
 //! What stands on a host: domains, volumes, and who uses a file. Read first, then asked; the asking is pure.
 
+mod hidden;
+
 use std::collections::BTreeSet;
+
+pub use hidden::{Chains, HiddenDisk};
 
 use crate::error::{Reason, Result};
 use crate::instance::Instance;
@@ -106,6 +110,8 @@ pub struct Files {
     pub elsewhere: Vec<PoolVolume>,
     /// Other pools that can't be looked into.
     pub blind: Vec<String>,
+    /// What the disks that no pool shows are backed by, as far as it could be read.
+    pub chains: Chains,
     /// Our own pool's name.
     pub pool: String,
 }
@@ -140,6 +146,7 @@ impl Files {
         })
         .into_iter()
         .collect::<Result<_>>()?;
+        files.chains = hidden::read_chains(hypervisor, &files)?;
         Ok(files)
     }
 
@@ -174,16 +181,43 @@ impl Files {
         self.volumes.iter().find(|volume| volume.name == name)
     }
 
-    /// Who uses the file at `path`, for people: domains that name it, and volumes that are backed by it.
-    pub fn users_of(&self, path: &str) -> Vec<String> {
-        self.users(path, &|backing| backing == path)
+    /// Who uses the file at `path`, as far as can be seen, for people: domains that name it, and volumes and disks that
+    /// are backed by it.
+    pub fn seen_users_of(&self, path: &str) -> Vec<String> {
+        self.users(path, None, &|backing| backing == path)
     }
 
-    /// Who else uses a file of this domain's, for people.
-    pub fn others_using(&self, path: &str, domain: &str) -> Vec<String> {
-        let mut users = self.users_of(path);
-        users.retain(|user| *user != format!("domain {domain}"));
+    /// Who uses the file at `path`, or might: where nobody is seen to, disks that are backed by nobody can see what.
+    pub fn users_of(&self, path: &str) -> Vec<String> {
+        let mut users = self.seen_users_of(path);
+        if users.is_empty() {
+            users.extend(self.unread_disks(None).iter().map(perhaps));
+        }
         users
+    }
+
+    /// Who else uses a file of this domain's, or might, for people.
+    pub fn others_using(&self, path: &str, domain: &str) -> Vec<String> {
+        let mut users = self.others_seen_using(path, domain);
+        if users.is_empty() {
+            users.extend(self.unread_disks(Some(domain)).iter().map(perhaps));
+        }
+        users
+    }
+
+    /// Who else uses a file of this domain's, as far as can be seen, for people.
+    pub fn others_seen_using(&self, path: &str, domain: &str) -> Vec<String> {
+        self.users(path, Some(domain), &|backing| backing == path)
+    }
+
+    /// The disks of domains (but for one) that are off and in no pool, whose backing files couldn't be read: they may be
+    /// clones of anything.
+    pub fn unread_disks(&self, except: Option<&str>) -> Vec<HiddenDisk> {
+        let mut disks = hidden::hidden_disks(self);
+        disks.retain(|disk| {
+            !self.chains.contains_key(&disk.path) && except != Some(disk.domain.as_str())
+        });
+        disks
     }
 
     /// Who uses a base image, or might: also overlays that name its file in another way (through a symbolic link,
@@ -191,7 +225,7 @@ impl Files {
     /// same file name means the same image.
     pub fn users_of_base(&self, path: &str) -> Vec<String> {
         let name = file_name(path);
-        let mut users = self.users(path, &|backing| {
+        let mut users = self.users(path, None, &|backing| {
             backing == path || file_name(backing) == name
         });
         if users.is_empty() {
@@ -200,11 +234,19 @@ impl Files {
         users
     }
 
-    fn users(&self, path: &str, is_backing: &dyn Fn(&str) -> bool) -> Vec<String> {
+    fn users(
+        &self,
+        path: &str,
+        except: Option<&str>,
+        is_backing: &dyn Fn(&str) -> bool,
+    ) -> Vec<String> {
         let mut users = Vec::new();
         let quoted = escaped(path);
         for domain in &self.domains {
             let info = &domain.instance.info;
+            if except == Some(info.name.as_str()) {
+                continue;
+            }
             let in_a_chain = info
                 .disks
                 .iter()
@@ -221,6 +263,16 @@ impl Files {
                 users.push(format!("volume {}", info.name));
             } else if backed {
                 users.push(format!("volume {} of pool {pool}", info.name));
+            }
+        }
+        for disk in hidden::hidden_disks(self) {
+            let chain = self.chains.get(&disk.path).into_iter().flatten();
+            // By its file's name, too: another path may lead to it through a symbolic link.
+            let mut names = chain.filter(|p| is_backing(p) || file_name(p) == file_name(path));
+            if except != Some(disk.domain.as_str())
+                && let Some(backing) = names.next()
+            {
+                users.push(format!("{disk} (it is backed by {backing})"));
             }
         }
         users
@@ -256,44 +308,19 @@ impl Files {
     }
 
     /// What may be backed by a base image without showing it: pools that can't be looked into, and disks of
-    /// domains that are off whose files are in no pool.
+    /// domains that are off whose files are in no pool and couldn't be read.
     fn doubts(&self) -> Vec<String> {
-        let mut doubts: Vec<String> = self
+        let pools = self
             .blind
             .iter()
-            .map(|pool| format!("whatever is in pool {pool}, which can't be looked into now"))
-            .collect();
-        let elsewhere = self.elsewhere.iter().map(|other| &other.info);
-        let known: BTreeSet<&str> = self
-            .volumes
-            .iter()
-            .chain(elsewhere)
-            .map(|info| info.path.as_str())
-            .collect();
-        for domain in &self.domains {
-            let hidden = domain.instance.info.disks.iter().find_map(|disk| {
-                // libvirt shows a running domain's whole chain.
-                let shown = domain.instance.state.is_active() || !disk.backing.is_empty();
-                match &disk.source {
-                    DiskSource::Path(path)
-                        if !shown
-                            && disk.format.as_deref() != Some("raw")
-                            && !known.contains(path.as_str()) =>
-                    {
-                        Some(path)
-                    }
-                    _ => None,
-                }
-            });
-            if let Some(path) = hidden {
-                let name = &domain.instance.domain.name;
-                doubts.push(format!(
-                    "perhaps the disk {path} of domain {name}, which is off and in no pool"
-                ));
-            }
-        }
-        doubts
+            .map(|pool| format!("whatever is in pool {pool}, which can't be looked into now"));
+        let disks = self.unread_disks(None);
+        pools.chain(disks.iter().map(perhaps)).collect()
     }
+}
+
+fn perhaps(disk: &HiddenDisk) -> String {
+    format!("perhaps {disk}")
 }
 
 fn read_volumes(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Vec<VolumeInfo>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Context;
 use crate::cli::DeleteArgs;
-use crate::delete::{Act, delete};
+use crate::delete::{Act, Kept, delete};
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
@@ -46,7 +46,10 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
     };
     for result in results {
         match result {
-            Ok(record) => document.items.push(record),
+            Ok((record, left_alone)) => {
+                document.items.push(record);
+                document.errors.extend(left_alone);
+            }
             Err(error) => document.errors.push(error),
         }
     }
@@ -84,28 +87,30 @@ fn once_each(
     wanted.into_iter().filter(|one| is_new(one)).collect()
 }
 
+/// What became of one name, and an error for each host where something of that name was left alone.
 fn delete_one(
     args: &DeleteArgs,
     context: &Context<'_>,
     wanted: &InstanceRef,
     act: Act,
-) -> Result<DeletedRecord> {
+) -> Result<(DeletedRecord, Vec<Error>)> {
     let name = wanted.name();
     let managers: Managers = args.manager.into();
     let absent = || DeletedRecord {
         name: name.to_string(),
         host: None,
         deleted: Vec::new(),
+        kept: Vec::new(),
     };
     let Some(hosts) = find::hosts_of(&context.hosts, wanted, args.zone.as_deref())? else {
         let host = wanted.host().unwrap_or_default();
         context.ui.note(&format!(
             "{name}: host {host} isn't configured any more; nothing was deleted there"
         ));
-        return Ok(absent());
+        return Ok((absent(), Vec::new()));
     };
     let candidates = candidates(&hosts, wanted, managers)?;
-    let mut record = absent();
+    let (mut record, mut errors) = (absent(), Vec::new());
     for host in candidates {
         let hypervisor = host.connect()?;
         let deleted = delete(host, &*hypervisor, name, managers, act)
@@ -113,12 +118,36 @@ fn delete_one(
         for note in &deleted.notes {
             context.ui.note(&format!("{}: {note}", host.name()));
         }
-        if !deleted.gone.is_empty() {
+        if !deleted.gone.is_empty() || !deleted.kept.is_empty() {
             record.host = Some(host.name().to_owned());
             record.deleted.extend(deleted.gone);
         }
+        if !deleted.kept.is_empty() {
+            errors.push(left_alone(host, name.as_str(), &deleted.kept));
+            record
+                .kept
+                .extend(deleted.kept.into_iter().map(|kept| kept.what));
+        }
     }
-    Ok(record)
+    Ok((record, errors))
+}
+
+/// Something of that name is there and stays: "already absent" would be wrong, and a script would never look again.
+fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
+    let what = format!("not everything that is called like {name} was deleted");
+    let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
+    let error = kept.iter().fold(error, |error, Kept { what, why }| {
+        error.because(format!("{what} was left alone: {why}"))
+    });
+    let volumes: Vec<&str> = kept
+        .iter()
+        .filter_map(|kept| kept.what.strip_prefix("volume "))
+        .collect();
+    error.hint(format!(
+        "what nobody needs, on the host: virsh vol-delete --pool {} {}",
+        host.pool(),
+        volumes.first().unwrap_or(&"NAME")
+    ))
 }
 
 /// The hosts to delete on: the one that has the instance, else all that may have leftovers of it.

@@ -1,6 +1,6 @@
 //! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
 
-use super::{Act, Deleted, delete_volume, not_active};
+use super::{Act, Deleted, Kept, delete_volume, halfway, not_active};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::inventory;
@@ -62,17 +62,11 @@ pub(super) fn delete(
         return Ok(deleted);
     }
     if seed_mark(hypervisor, host.pool(), name)?.is_none() {
-        for VolumeInfo { name, .. } in there {
-            deleted.notes.push(format!(
-                "volume {name} was left alone: nothing shows that egressctl made it"
-            ));
-        }
+        keep(&there, "nothing shows that egressctl made it", &mut deleted);
         return Ok(deleted);
     }
     if let Some(fault) = fault {
-        deleted
-            .notes
-            .push(format!("its volumes were left alone: {fault}"));
+        keep(&there, &fault, &mut deleted);
         return Ok(deleted);
     }
     if let Some(seed) = there.last() {
@@ -80,21 +74,34 @@ pub(super) fn delete(
         let overlay = there.first().filter(|first| first.name != seed.name);
         ensure_nobody_has(host, hypervisor, pool, name, seed, overlay)?;
     }
-    for VolumeInfo {
-        name: volume, path, ..
-    } in there
-    {
-        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
-        if users.is_empty() {
-            delete_volume(hypervisor, host.pool(), &volume, act, &mut deleted)?;
-        } else {
-            deleted.notes.push(format!(
-                "volume {volume} was left alone: used by {}",
-                users.join(", ")
-            ));
+    let names: Vec<&str> = there.iter().map(|volume| volume.name.as_str()).collect();
+    for (at, volume) in there.iter().enumerate() {
+        let one = inventory::users_of_path(hypervisor, host.pool(), &volume.path);
+        let done = one.and_then(|users| {
+            if users.is_empty() {
+                delete_volume(hypervisor, host.pool(), &volume.name, act, &mut deleted)?;
+            }
+            Ok(users)
+        });
+        let users = done.map_err(|error| halfway::tell(error, &deleted.gone, &names, None))?;
+        if !users.is_empty() {
+            keep(
+                &there[at..=at],
+                &format!("used by {}", users.join(", ")),
+                &mut deleted,
+            );
             // The seed is the mark: it stays as long as the overlay does.
+            let why = format!("it shows whose {} is", volume.name);
+            keep(&there[at + 1..], &why, &mut deleted);
             break;
         }
     }
     Ok(deleted)
+}
+
+fn keep(volumes: &[VolumeInfo], why: &str, deleted: &mut Deleted) {
+    deleted.kept.extend(volumes.iter().map(|volume| Kept {
+        what: format!("volume {}", volume.name),
+        why: why.to_owned(),
+    }));
 }

@@ -84,6 +84,23 @@ impl Header {
     }
 }
 
+/// The name of the image's backing file, if it has one, from its first bytes. Whatever else the header says.
+///
+/// Errors: [`Fault::NoMagic`] where it is no qcow2 image, [`Fault::Truncated`] where the name isn't within these bytes.
+pub fn backing_name(head: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+    if !head.starts_with(MAGIC) {
+        return Err(Fault::NoMagic);
+    }
+    let at = usize::try_from(be64(head, 8)?).map_err(|_| Fault::Truncated)?;
+    if at == 0 {
+        return Ok(None);
+    }
+    let length = usize::try_from(be32(head, 16)?).map_err(|_| Fault::Truncated)?;
+    let end = at.checked_add(length).ok_or(Fault::Truncated)?;
+    let name = head.get(at..end).ok_or(Fault::Truncated)?;
+    Ok(Some(name.to_vec()))
+}
+
 fn be32(head: &[u8], at: usize) -> Result<u32, Fault> {
     let bytes = head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     bytes.map(u32::from_be_bytes).ok_or(Fault::Truncated)

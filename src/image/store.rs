@@ -11,7 +11,7 @@ use super::lanes::{Next, Target, upload};
 use super::ready::{BaseImage, described};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
-use crate::inventory;
+use crate::inventory::{self, Files};
 use crate::libvirt::Hypervisor;
 use crate::parallel;
 use crate::undo::{Made, Undo};
@@ -317,7 +317,9 @@ fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str
         hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
         return Ok(());
     };
-    let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
+    inventory::refresh(hypervisor, host.pool())?;
+    // Only who is seen: what was never finished has no clones that nobody knows of.
+    let users = Files::read(host.name(), hypervisor, host.pool())?.seen_users_of(&path);
     if !users.is_empty() {
         return Err(Error::permanent(
             Reason::InDoubt,

@@ -139,7 +139,7 @@ fn every_way_to_use_a_file_counts() {
             vec![domain("d", "", &disks)],
             vec![overlay(BASE, "/none"), volume("other.qcow2")],
         );
-        let users = files.users_of(&path);
+        let users = files.seen_users_of(&path);
         let expected: &[&str] = if used { &["domain d"] } else { &[] };
         assert_eq!(users, expected, "{how}");
     }
@@ -171,7 +171,7 @@ fn a_base_named_by_another_path_is_used() {
 }
 
 #[test]
-fn what_cant_be_seen_is_a_doubt_about_bases_only() {
+fn what_cant_be_seen_is_a_doubt() {
     let hidden = disk("/home/me/vm.qcow2");
     let mut shown = domain("d", "", &hidden);
     shown.instance.state = DomainState::Running;
@@ -191,15 +191,47 @@ fn what_cant_be_seen_is_a_doubt_about_bases_only() {
             vec![domain],
             vec![volume(BASE), overlay("vm.qcow2", "/other")],
         );
-        assert!(files.users_of(&base_path()).is_empty(), "{how}");
-        assert_eq!(
-            !files.users_of_base(&base_path()).is_empty(),
-            doubt,
-            "{how}"
-        );
+        let path = base_path();
+        assert!(files.seen_users_of(&path).is_empty(), "{how}");
+        let asked = [
+            files.users_of_base(&path),
+            files.users_of(&path),
+            files.others_using(&path, "other"),
+        ];
+        for users in asked {
+            assert_eq!(!users.is_empty(), doubt, "{how}: {users:?}");
+        }
+        assert!(files.others_using(&path, "d").is_empty(), "{how}");
     }
     let mut files = files(Vec::new(), vec![volume(BASE)]);
     files.blind.push("dark".to_owned());
     assert!(files.users_of(&base_path()).is_empty());
     assert!(files.users_of_base(&base_path())[0].contains("pool dark"));
+}
+
+#[test]
+fn a_hidden_disk_uses_what_its_file_says() {
+    let hidden = "/srv/vm.qcow2";
+    let linked = format!("/data/{BASE}");
+    let path = base_path();
+    let table = [
+        (vec![path.clone()], true),
+        (vec!["/srv/between.qcow2".to_owned(), path.clone()], true),
+        // Perhaps the same file, through a symbolic link.
+        (vec![linked], true),
+        (vec!["/srv/between.qcow2".to_owned()], false),
+        (Vec::new(), false),
+    ];
+    for (chain, used) in table {
+        let mut files = files(vec![domain("d", "", &disk(hidden))], vec![volume(BASE)]);
+        files.chains.insert(hidden.to_owned(), chain.clone());
+        for users in [files.users_of(&path), files.users_of_base(&path)] {
+            assert_eq!(!users.is_empty(), used, "{chain:?}: {users:?}");
+            assert!(
+                users.iter().all(|user| user.contains("domain d")),
+                "{users:?}"
+            );
+        }
+        assert!(files.others_using(&path, "d").is_empty());
+    }
 }

@@ -236,6 +236,8 @@ pub struct DeletedRecord {
     pub host: Option<String>,
     /// What was deleted, in order.
     pub deleted: Vec<String>,
+    /// What was found and left alone.
+    pub kept: Vec<String>,
 }
 
 impl Row for DeletedRecord {
@@ -244,7 +246,7 @@ impl Row for DeletedRecord {
         column("NAME", |row| Cell::text_of(&row.name)),
         column("HOST", |row| Cell::maybe(row.host.as_deref())),
         column("DELETED", |row| {
-            Cell::Text(or_absent(&row.deleted, "already absent"))
+            Cell::Text(or_absent(&row.deleted, &row.kept, "already absent"))
         }),
     ];
 
@@ -260,6 +262,7 @@ pub struct DeletePlanRecord {
     name: String,
     host: Option<String>,
     would_delete: Vec<String>,
+    would_keep: Vec<String>,
 }
 
 impl DeletePlanRecord {
@@ -269,6 +272,7 @@ impl DeletePlanRecord {
             name: record.name,
             host: record.host,
             would_delete: record.deleted,
+            would_keep: record.kept,
         }
     }
 }
@@ -279,7 +283,11 @@ impl Row for DeletePlanRecord {
         column("NAME", |row| Cell::text_of(&row.name)),
         column("HOST", |row| Cell::maybe(row.host.as_deref())),
         column("WOULD DELETE", |row| {
-            Cell::Text(or_absent(&row.would_delete, "nothing: it is absent"))
+            Cell::Text(or_absent(
+                &row.would_delete,
+                &row.would_keep,
+                "nothing: it is absent",
+            ))
         }),
     ];
 
@@ -288,11 +296,19 @@ impl Row for DeletePlanRecord {
     }
 }
 
-fn or_absent(things: &[String], absent: &str) -> String {
-    if things.is_empty() {
+/// What goes and what stays; `absent` where there is neither.
+fn or_absent(gone: &[String], kept: &[String], absent: &str) -> String {
+    let mut parts = Vec::new();
+    if !gone.is_empty() {
+        parts.push(gone.join(", "));
+    }
+    if !kept.is_empty() {
+        parts.push(format!("left alone: {}", kept.join(", ")));
+    }
+    if parts.is_empty() {
         absent.to_owned()
     } else {
-        things.join(", ")
+        parts.join("; ")
     }
 }
 

@@ -95,7 +95,7 @@ fn documents_without_a_host_keep_to_their_schemas() {
 fn the_check_finds_what_is_wrong() {
     let good = json!({
         "apiVersion": "egressctl/v1", "kind": "DeletedList",
-        "items": [{"name": "a", "host": null, "deleted": ["domain a"]}], "errors": [],
+        "items": [{"name": "a", "host": null, "deleted": ["domain a"], "kept": []}], "errors": [],
     });
     assert_eq!(faults(&good), [""; 0]);
     let changes: [(&str, Value); 5] = [
@@ -104,7 +104,7 @@ fn the_check_finds_what_is_wrong() {
         ("/items/0", json!({"name": "a", "host": null})),
         (
             "/items/0",
-            json!({"name": "a", "host": null, "deleted": [], "more": 1}),
+            json!({"name": "a", "host": null, "deleted": [], "kept": [], "more": 1}),
         ),
         ("/apiVersion", json!("egressctl/v2")),
     ];

@@ -18,6 +18,7 @@ mod gc;
 mod generations;
 mod guest;
 mod hangs;
+mod hidden;
 mod hints;
 mod instances;
 mod lacking;

@@ -297,9 +297,22 @@ fn other_peoples_volumes_are_neither_used_nor_deleted() {
             [file],
             "what this run made is gone again"
         );
-        lab.run(&["delete", name])
-            .exits(0)
-            .says(&format!("volume {file} was left alone"));
+        for more in [&[][..], &["--dry-run"]] {
+            lab.run(&[&["delete", name], more].concat())
+                .exits(1)
+                .says(&format!("volume {file} was left alone"))
+                .prints(&format!("left alone: volume {file}"));
+        }
+        let run = lab.run(&["delete", name, "-o", "json"]).exits(1);
+        assert_eq!(
+            (&run.item()["deleted"], &run.item()["kept"]),
+            (&json!([]), &json!([format!("volume {file}")])),
+            "{run}"
+        );
+        run.fails_with(
+            "InDoubt",
+            &format!("virsh vol-delete --pool default {file}"),
+        );
         assert_eq!(
             lab.on(
                 "nas1",

@@ -75,7 +75,7 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
     let judge = Judge::new(view, &rules, now);
     let newest = newest(view);
     let base = |volume: &'a VolumeInfo| {
-        let users = || view.files.users_of(&volume.path);
+        let users = || view.files.seen_users_of(&volume.path);
         let Some(name) = our_name(&volume.name, images) else {
             let (key, format) = operator_key(&volume.name)?;
             return Some(Base {

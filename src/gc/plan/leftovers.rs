@@ -206,7 +206,7 @@ fn lone_overlay(judge: &Judge<'_>, volume: &VolumeInfo) -> Option<Decision> {
     BaseName::parse(base)?;
     let alone = files.domain(name.as_str()).is_none()
         && files.volume(&name.seed_volume()).is_none()
-        && files.users_of(&volume.path).is_empty();
+        && files.seen_users_of(&volume.path).is_empty();
     let target = Target::Leftover {
         name,
         volumes: vec![volume.name.clone()],

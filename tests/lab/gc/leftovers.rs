@@ -74,7 +74,7 @@ fn what_a_crash_left_goes_and_look_alikes_stay() {
     // Named, too: the disk under the overlay's name isn't its overlay.
     let _ = lab
         .run(&["delete", "lt-gc-disk", "--zone", "nas1"])
-        .exits(0)
+        .exits(1)
         .says("left alone");
     assert_eq!(lab.volumes("nas1", "lt-gc-disk").len(), 2);
 }
