@@ -179,6 +179,8 @@ reasons! {
     ForeignDomain,
     /// A domain of that name exists that is ours, but another one.
     InstanceDiffers,
+    /// The instance that was asked for exists, but its time is over.
+    InstanceExpired,
     /// Something about the instance is in doubt, so nothing was touched.
     InDoubt,
     /// The instance didn't become ready in time.

@@ -150,13 +150,13 @@ fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> 
     Ok(())
 }
 
-fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {
+pub(super) fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {
     Error::permanent(Reason::InDoubt, what)
         .because(why)
         .on_host(host.name())
 }
 
-fn not_ours(host: &HostSession, volume: &str) -> Error {
+pub(super) fn not_ours(host: &HostSession, volume: &str) -> Error {
     Error::permanent(
         Reason::ForeignDomain,
         format!(

@@ -41,11 +41,26 @@ pub(super) fn is_hollow(
 
 /// Forgets a hollow domain, so that the instance can be made anew.
 ///
-/// Errors: [`Reason::InDoubt`] where the base image isn't there either: a pool that lost everything may only be a file
-/// system that isn't mounted.
+/// Errors: those of [`ensure_base`].
 pub(super) fn clear(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
+    instance: &Instance,
+    base: Option<&BaseImage>,
+) -> Result<()> {
+    ensure_base(host, instance, base)?;
+    let name = &instance.domain.name;
+    log::info!("host={} undefining {name}, whose disk is gone", host.name());
+    hypervisor
+        .undefine_domain(&instance.domain, NvramPolicy::Remove)
+        .map_err(|error| error.while_doing(format!("undefining domain {name}, whose disk is gone")))
+}
+
+/// Makes sure that a hollow domain's base image is there.
+///
+/// Errors: [`Reason::InDoubt`] where it isn't: a pool that lost everything may only be a file system that isn't mounted.
+pub(super) fn ensure_base(
+    host: &HostSession,
     instance: &Instance,
     base: Option<&BaseImage>,
 ) -> Result<()> {
@@ -56,10 +71,7 @@ pub(super) fn clear(
         return Err(Error::permanent(Reason::InDoubt, what)
             .on_host(host.name())
             .hint(format!("is the file system of storage pool {} mounted? then: virsh pool-refresh {}", host.pool(), host.pool()))
-            .hint(format!("if everything in it is lost for good: egressctl delete {name}, then the same command again")));
+            .hint(format!("if everything in it is lost for good: egressctl delete {}, then the same command again", instance.id())));
     }
-    log::info!("host={} undefining {name}, whose disk is gone", host.name());
-    hypervisor
-        .undefine_domain(&instance.domain, NvramPolicy::Remove)
-        .map_err(|error| error.while_doing(format!("undefining domain {name}, whose disk is gone")))
+    Ok(())
 }

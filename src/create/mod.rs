@@ -3,6 +3,7 @@
 mod existing;
 mod files;
 mod hollow;
+mod obstacle;
 pub mod plan;
 mod preflight;
 mod spec;
@@ -14,6 +15,8 @@ pub use preflight::{Preflight, preflight};
 pub use spec::{CloudInit, CreateSpec, OVERLAY_ROOM};
 
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
@@ -69,7 +72,7 @@ fn try_ensure(
     let facts = preflight(host, &*hypervisor, spec)?;
     let mut hollow = None;
     if let Some(instance) = facts.existing {
-        let wanted = existing::decide(&instance, spec) == Decision::Adopt;
+        let wanted = existing::decide(&instance, spec, Timestamp::now()) == Decision::Adopt;
         if !wanted || !hollow::is_hollow(host, &*hypervisor, &instance, &spec.name)? {
             return adopt(&*hypervisor, instance, spec).map(is(false));
         }
@@ -105,7 +108,8 @@ fn try_ensure(
         Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found).map(is(true)),
         Ok(Outcome::Unread(domain)) => reread(host, &domain).map(is(true)).map_err(|error| {
             error.hint(format!(
-                "the instance was made and runs: egressctl get {}",
+                "the instance was made and runs: egressctl get hosts/{}/domains/{}",
+                host.name(),
                 domain.name
             ))
         }),
@@ -209,7 +213,7 @@ fn disk_bytes(spec: &CreateSpec, base: &BaseImage) -> Result<u64> {
 
 /// Takes an existing domain of that name for the wanted one, if it is, and makes sure that it runs.
 fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> Result<Instance> {
-    match existing::decide(&instance, spec) {
+    match existing::decide(&instance, spec, Timestamp::now()) {
         Decision::Refuse(error) => Err(error.on_host(&instance.host)),
         Decision::Adopt => {
             let domain = &instance.domain;

@@ -2,15 +2,20 @@
 
 use std::sync::OnceLock;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use super::preflight::preflight;
+use super::existing::{Decision, decide};
+use super::hollow::{ensure_base, is_hollow};
+use super::obstacle;
+use super::preflight::{Judged, Preflight, preflight};
 use super::spec::CreateSpec;
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{Identity, pin_of};
 use crate::image::pull::{Foreseen, PullObserver, ensure_disk_fits, foresee};
 use crate::image::ready::{BaseImage, find_ready};
+use crate::libvirt::Hypervisor;
 use crate::units;
 
 /// What a create would make.
@@ -21,7 +26,7 @@ pub struct Plan {
     pub host: String,
     /// The instance's name.
     pub name: String,
-    /// The ID of the domain that has the name already.
+    /// The ID of the instance that is there already, and would be taken.
     pub existing: Option<String>,
     /// The pool of all its volumes.
     pub pool: String,
@@ -79,8 +84,7 @@ pub fn plan(
 ) -> Result<Plan> {
     let hypervisor = host.connect()?;
     let found = preflight(host, &*hypervisor, spec)?;
-    let existing = found.existing.map(|instance| instance.id());
-    let judged = found.judged?;
+    let (existing, judged) = judge(host, &*hypervisor, spec, found)?;
     let directory = judged.pool.path.clone().unwrap_or_default();
     let path = |volume: &str| format!("{}/{volume}", directory.trim_end_matches('/'));
     let mut ready = judged.ready;
@@ -93,7 +97,8 @@ pub fn plan(
     }
     let base_is_ready = ready.is_some();
     let base = ready.unwrap_or_else(|| to_be_pulled(spec, foreseen, &path));
-    if spec.disk_is_given
+    if existing.is_none()
+        && spec.disk_is_given
         && let Some(virtual_size) = base.virtual_size
     {
         ensure_disk_fits(spec.disk_bytes, virtual_size)?;
@@ -121,6 +126,30 @@ pub fn plan(
         seed_files: spec.seed(&identity).file_names(),
         domain_xml: domain.to_xml()?,
     })
+}
+
+/// The ID of the instance that a create would take, none where it would make one; and what the host is like.
+///
+/// Errors: those of a create that finds another domain, or volumes that aren't ours.
+fn judge(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    found: Preflight,
+) -> Result<(Option<String>, Judged)> {
+    let Some(instance) = found.existing else {
+        obstacle::ensure_none(host, hypervisor, &spec.name)?;
+        return Ok((None, found.judged?));
+    };
+    if let Decision::Refuse(error) = decide(&instance, spec, Timestamp::now()) {
+        return Err(error.on_host(host.name()));
+    }
+    let hollow = is_hollow(host, hypervisor, &instance, &spec.name)?;
+    let judged = found.judged?;
+    if hollow {
+        ensure_base(host, &instance, judged.ready.as_ref())?;
+    }
+    Ok(((!hollow).then(|| instance.id()), judged))
 }
 
 /// The base image as it would be called; one without a pinned digest is named only when its server was asked.
@@ -158,7 +187,7 @@ impl Plan {
             "would be pulled"
         };
         let existing = self.existing.as_ref().map_or(String::new(), |id| {
-            format!("# {id} exists: create would take it if it is the same, and refuse otherwise\n")
+            format!("# {id} exists: create would take it, and make nothing of this\n")
         });
         format!(
             "{existing}# instance {} on host {}, pool {}, {}\n# machine type {}: {} x CPU, {} of memory\n# base image {}: {base}\n# overlay {} ({})\n# seed {} with {}\n{}\n",

@@ -220,12 +220,12 @@ impl Marker {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::Firmware;
 
     /// An image without a pin, for the tests of its neighbours too.
-    pub(in crate::image) fn image() -> Image {
+    pub(crate) fn image() -> Image {
         Image {
             key: "debian-13".into(),
             url: "https://example.net/debian-13.qcow2".into(),

@@ -73,7 +73,10 @@ fn another_spec_under_the_same_name_is_refused_with_what_differs() {
         let run = lab
             .run(&create(name, &[more, &["-o", "json"]].concat()))
             .exits(1);
-        let run = run.fails_with("InstanceDiffers", &format!("egressctl delete {name}"));
+        let run = run.fails_with(
+            "InstanceDiffers",
+            &format!("egressctl delete hosts/nas1/domains/{name}"),
+        );
         assert!(
             run.errors()[0]["causes"].to_string().contains(told),
             "{told}\n{run}"
@@ -106,10 +109,10 @@ fn what_a_repeated_create_does_not_apply_is_said() {
     // Another, and more.
     again(&["--ttl", "9h"])
         .says("expires at 20")
-        .says(&format!("egressctl extend {name} 9h"));
+        .says(&format!("egressctl extend hosts/nas1/domains/{name} 9h"));
     again(&["--label", "team=mail", "--label", "tier=1"])
         .says("without team=mail;")
-        .says(&format!("egressctl delete {name}"));
+        .says(&format!("egressctl delete hosts/nas1/domains/{name}"));
     let run = again(&[
         "--label",
         "new=1",

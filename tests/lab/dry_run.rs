@@ -90,3 +90,53 @@ fn a_dry_run_is_refused_as_the_create_would_be_and_names_the_volume_it_would_mak
             .contains(&base.as_str().unwrap().to_owned())
     );
 }
+
+#[test]
+fn a_dry_run_is_refused_for_what_stands_in_the_way_as_the_create_is() {
+    let lab = lab!();
+    let name = "lt-dry-way";
+    let _instance = lab.instance(name);
+    let refused = |more: &[&str], reason: &str, told: &str| {
+        for dry in [&["--dry-run"][..], &[]] {
+            let args = crate::instances::create(name, &[more, dry, &["-o", "json"]].concat());
+            let run = lab.run(&args).exits(1).fails_with(reason, "");
+            assert!(run.errors()[0].to_string().contains(told), "{told}\n{run}");
+            assert_eq!(run.errors()[0]["host"], "nas1", "{run}");
+        }
+    };
+    for file in ["lt-dry-way.qcow2", "lt-dry-way-seed.iso"] {
+        let dir = crate::support::POOL_DIR;
+        let make = "qemu-img create -q -f qcow2";
+        let refresh = "virsh -q pool-refresh default";
+        lab.on(
+            "nas1",
+            &format!("cd {dir} && {make} {file} 8M && {refresh}"),
+        );
+        refused(&[], "ForeignDomain", file);
+        lab.on("nas1", &format!("rm {dir}/{file} && {refresh}"));
+    }
+    lab.run(&crate::instances::create(name, &[])).exits(0);
+    refused(&["--disk-size", "8"], "InstanceDiffers", "disk");
+    let args = crate::instances::create(name, &["--dry-run"]);
+    let _ = lab.run(&args).exits(0).prints("create would take it");
+    lab.run(&["extend", name, "1s"]).exits(0);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let id = format!("hosts/nas1/domains/{name}");
+    refused(&[], "InstanceExpired", &format!("egressctl extend {id} 8h"));
+    refused(
+        &["--ttl", "2h"],
+        "InstanceExpired",
+        &format!("egressctl extend {id} 2h"),
+    );
+    // What the hint says.
+    lab.run(&["extend", &id, "2h"]).exits(0);
+    lab.run(&crate::instances::create(name, &[])).exits(0);
+    lab.run(&["delete", name]).exits(0);
+    let xml = format!(
+        "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
+    );
+    std::fs::write(lab.path("nas1/lib/lt-domain.xml"), xml).unwrap();
+    lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-domain.xml"]);
+    refused(&[], "ForeignDomain", "was not made by egressctl");
+}

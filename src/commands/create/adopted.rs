@@ -14,7 +14,8 @@ pub(super) fn not_applied(
         return Vec::new();
     };
     let name = &instance.domain.name;
-    let anew = format!("to change that: egressctl delete {name}, then create it anew");
+    let id = instance.id();
+    let anew = format!("to change that: egressctl delete {id}, then create it anew");
     let mut notes = Vec::new();
     let missing: Vec<String> = spec
         .labels
@@ -37,7 +38,7 @@ pub(super) fn not_applied(
             |at| format!("expires at {}", units::timestamp(at)),
         );
         notes.push(format!(
-            "{name} was there already, and {expires} as before; to change that: egressctl extend {name} {}",
+            "{name} was there already, and {expires} as before; to change that: egressctl extend {id} {}",
             humantime::format_duration(ttl).to_string().replace(' ', "")
         ));
     }
