@@ -21,6 +21,31 @@ pub struct Survey {
     pub existing: Vec<Instance>,
     /// Why the other hosts are out of the question.
     pub passed_over: Vec<Error>,
+    /// Those among these errors whose hosts didn't tell what they have.
+    pub unasked: Vec<Error>,
+}
+
+impl Survey {
+    /// Makes sure that a name which isn't found is nowhere: a host that couldn't be asked may have it, and another
+    /// instance of it elsewhere would be a second one.
+    ///
+    /// Errors: the host's own, which says whether it may answer later.
+    pub fn ensure_nowhere_else(&self, names: &[&str]) -> Result<()> {
+        let is_missing = |name: &&&str| !self.existing.iter().any(|i| i.domain.name == **name);
+        let (Some(name), Some(error)) = (names.iter().find(is_missing), self.unasked.first())
+        else {
+            return Ok(());
+        };
+        let hosts: Vec<&str> = self.unasked.iter().filter_map(Error::host).collect();
+        Err(error
+            .clone()
+            .while_doing(format!(
+                "{name} may stand on {} already, which couldn't be asked: nothing was made",
+                hosts.join(", ")
+            ))
+            .with_reason(Reason::PartialFailure)
+            .hint("run it again when the host answers; or say with --zone where it shall be, if it stands nowhere else"))
+    }
 }
 
 /// Asks all hosts at once. `spec` says what would be made on a host; `names` are all the names that it stands for.
@@ -42,7 +67,10 @@ pub fn survey(
                     Err(error) => survey.passed_over.push(error),
                 }
             }
-            Err(error) => survey.passed_over.push(error),
+            Err(error) => {
+                survey.unasked.push(error.clone());
+                survey.passed_over.push(error);
+            }
         }
     }
     survey
@@ -97,4 +125,34 @@ fn room(
         memory: memory.saturating_sub(given),
         pool: judged.pool.available,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::tests::domain;
+
+    #[test]
+    fn a_name_may_stand_where_nobody_could_ask() {
+        let survey = |unasked: bool| Survey {
+            existing: vec![domain("web-1", "", "").instance],
+            unasked: unasked
+                .then(|| Error::transient(Reason::ConnectFailed, "no route").on_host("nas2"))
+                .into_iter()
+                .collect(),
+            ..Survey::default()
+        };
+        assert_eq!(survey(false).ensure_nowhere_else(&["web-2"]), Ok(()));
+        // What is found isn't made anew.
+        assert_eq!(survey(true).ensure_nowhere_else(&["web-1"]), Ok(()));
+        let error = survey(true)
+            .ensure_nowhere_else(&["web-1", "web-2"])
+            .unwrap_err();
+        assert_eq!((error.class().exit_code(), error.host()), (4, Some("nas2")));
+        assert!(
+            error.message().starts_with("web-2 may stand on nas2"),
+            "{error}"
+        );
+        assert!(error.hints()[0].contains("--zone"));
+    }
 }

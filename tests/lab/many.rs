@@ -74,6 +74,33 @@ fn auto_passes_hosts_over_that_cannot_take_it() {
     create(&cli).exits(5);
 }
 
+#[test]
+fn auto_makes_no_second_one_where_a_host_cannot_be_asked() {
+    let lab = lab!();
+    let name = "lt-unasked";
+    let _instance = lab.instance(name);
+    let args = [
+        "create", "--zone", "auto", "--image", "tiny", "-o", "json", "--name",
+    ];
+    let args = [&args[..], &[name]].concat();
+    lab.run(&crate::instances::create(name, &[])).exits(0);
+    // The host that has it can't be reached.
+    let cli = lab.cli_with(|kvm| kvm["hosts"][0]["address"] = json!("127.0.0.1:1"));
+    for more in [&[][..], &["--dry-run"]] {
+        let run = cli.run(&[&args[..], more].concat()).exits(4);
+        let run = run.fails_with("PartialFailure", "--zone");
+        assert_eq!(run.errors()[0]["host"], "nas1", "{run}");
+    }
+    assert!(!lab.has_domain("nas2", name));
+    // The other way round it is found, and so nothing is made.
+    let cli = lab.cli_with(|kvm| kvm["hosts"][1]["address"] = json!("127.0.0.1:1"));
+    let run = cli.run(&args).exits(0);
+    assert_eq!(run.item()["host"], "nas1", "{run}");
+    // What has no name of its own is nowhere yet.
+    let dry = ["create", "--zone", "auto", "--image", "tiny", "--dry-run"];
+    cli.run(&dry).exits(0).says("nas2: passed over: ");
+}
+
 /// A domain that egressctl has nothing to do with.
 fn foreign(lab: &Lab, host: &str, name: &str) {
     let xml = format!(

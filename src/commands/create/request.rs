@@ -23,6 +23,8 @@ use crate::placement::{self, AUTO, Need};
 /// One or several instances of the same kind.
 pub(super) struct Request {
     identities: Vec<(InstanceName, String)>,
+    /// Whether the caller chose name or uid: a repeated run then means the same instances.
+    is_named: bool,
     uid_is_given: bool,
     image: Image,
     pull: PullPolicy,
@@ -51,6 +53,7 @@ impl Request {
         let gib = args.disk_size.unwrap_or(provider.disk_size_gib);
         Ok(Request {
             identities: identities(args)?,
+            is_named: args.name.is_some() || args.uid.is_some(),
             uid_is_given: args.uid.is_some(),
             image,
             pull: args.pull.into(),
@@ -117,6 +120,9 @@ impl Request {
         context.cancels.work.check()?;
         if found.rooms.is_empty() && found.existing.is_empty() {
             return Ok(Placed::Nowhere(found.passed_over));
+        }
+        if self.is_named {
+            found.ensure_nowhere_else(&names)?;
         }
         for error in &found.passed_over {
             let host = error.host().unwrap_or_default();
