@@ -323,11 +323,19 @@ fn ensure_disk_is_overlay(
         ),
     )
     .on_host(host.name())
-    // Without --base it would be merged further down: into the base image, which others share.
-    .hint(format!(
-        "merge it first, on the host: virsh blockcommit {} vda --base {overlay} --active --pivot --delete",
-        instance.domain.name
-    )))
+    .hint(merge_hint(instance, overlay)))
+}
+
+/// A domain's disk is merged while it runs. Without --base it would be merged further down: into the base image, which
+/// others share.
+fn merge_hint(instance: &Instance, overlay: &str) -> String {
+    let name = &instance.domain.name;
+    let merge = format!("virsh blockcommit {name} vda --base {overlay} --active --pivot --delete");
+    if instance.state.is_active() {
+        format!("merge it first, on the host: {merge}")
+    } else {
+        format!("start and merge it first, on the host: virsh start {name} && {merge}")
+    }
 }
 
 fn delete_domain(

@@ -254,7 +254,7 @@ pub fn not_found(name: &str) -> Error {
         Reason::InstanceNotFound,
         format!("there is no instance {name}"),
     )
-    .hint("egressctl list shows those there are; --manager all includes the operator's")
+    .hint("egressctl list shows those there are, and with --manager all also the operator's")
 }
 
 #[cfg(test)]

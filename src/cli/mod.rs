@@ -83,7 +83,7 @@ pub struct GlobalArgs {
     /// How progress is shown on stderr
     #[arg(long, global = true, value_enum, value_name = "HOW", default_value_t = ProgressArg::Auto)]
     pub progress: ProgressArg,
-    /// No progress and no notes on stderr, only errors
+    /// Only warnings and errors on stderr: no progress, no notes
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// No colour (also: NO_COLOR)

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Context;
 use crate::cli::ExtendArgs;
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
@@ -16,11 +16,37 @@ pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>
     context.ui.ensure_columns::<InstanceRecord>()?;
     let expires_at = expiry(args)?;
     let managers = Managers::only(Manager::Egressctl);
-    let (host, instance) = context.instance(&args.name, args.zone.as_deref(), managers)?;
+    let found = context.instance(&args.name, args.zone.as_deref(), managers);
+    let (host, instance) = found.map_err(|error| explain(args, context, error))?;
     let extended = extend(host, &instance, expires_at)?;
     let record = InstanceRecord::new(&extended, Timestamp::now());
     context.ui.document(&Document::of(vec![record]))?;
     Ok(Vec::new())
+}
+
+/// "There is no instance" would send somebody looking for what stands there, but isn't ours to extend.
+fn explain(args: &ExtendArgs, context: &Context<'_>, error: Error) -> Error {
+    if error.class() != Class::NotFound {
+        return error;
+    }
+    let Ok((_, other)) = context.instance(&args.name, args.zone.as_deref(), Managers::all()) else {
+        return error;
+    };
+    let name = &other.domain.name;
+    let error = match other.manager() {
+        Some(manager) => Error::permanent(
+            Reason::ForeignDomain,
+            format!(
+                "instance {name} is the operator's ({}), which decides how long it lives",
+                manager.as_str()
+            ),
+        ),
+        None => Error::permanent(
+            Reason::InDoubt,
+            format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
+        ),
+    };
+    error.on_host(&other.host)
 }
 
 /// When it shall expire; none means never.

@@ -64,9 +64,10 @@ fn follow(context: &Context<'_>, host: &HostSession, instance: &Instance) -> Res
             Ok(file) => break file,
             Err(error) if error.class() == Class::Transient && is_of_guest(&error) => {
                 if !told {
-                    let name = agent.name();
                     context.ui.note(&format!(
-                        "{name}: waiting for the guest agent; egressctl console {name} shows the boot"
+                        "{}: waiting for the guest agent; egressctl console {} shows the boot",
+                        agent.name(),
+                        instance.id()
                     ));
                     told = true;
                 }

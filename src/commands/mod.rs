@@ -168,9 +168,16 @@ impl<'a> Context<'a> {
             Reason::NotRunning,
             format!("instance {name} doesn't run: it is {}", instance.state),
         );
-        Err(error.on_host(host.name()).hint(format!(
-            "egressctl create with --name {name} and the options it was made with starts it again"
-        )))
+        // A create takes none but our own.
+        let hint = if instance.metadata().is_some() {
+            format!(
+                "egressctl create with --zone {} --name {name} and the other options it was made with starts it again",
+                host.name()
+            )
+        } else {
+            format!("on the host: virsh start {name}")
+        };
+        Err(error.on_host(host.name()).hint(hint))
     }
 
     /// The instance with its addresses, and the one to use.
@@ -195,7 +202,8 @@ impl<'a> Context<'a> {
             error = error.because(format!("{}: {}", asked.source.as_str(), asked.answer));
         }
         Err(error.hint(format!(
-            "egressctl console {name} shows what the guest is doing"
+            "egressctl console {} shows what the guest is doing",
+            instance.id()
         )))
     }
 

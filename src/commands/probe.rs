@@ -18,12 +18,12 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
     let hypervisor = host.connect()?;
     let (instance, ip) = context.with_address(host, instance)?;
     let proxy = SocketAddr::new(ip, args.port);
-    let name = &instance.domain.name;
+    let id = instance.id();
     let unhealthy = |error: Error| {
         error
             .on_host(host.name())
-            .hint(format!("egressctl exec {name} -- ss -ltn"))
-            .hint(format!("egressctl logs {name}"))
+            .hint(format!("egressctl exec {id} -- ss -ltn"))
+            .hint(format!("egressctl logs {id}"))
     };
     let way =
         reach::find(host, &*hypervisor, ip, args.port, args.via.into()).map_err(

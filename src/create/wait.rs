@@ -115,7 +115,8 @@ fn not_ready(
     .on_host(host.name())
     .because(format!("seen last: {seen}"))
     .hint(format!(
-        "the instance was kept; egressctl console {name} shows what it is doing"
+        "the instance was kept; egressctl console hosts/{}/domains/{name} shows what it is doing",
+        host.name()
     ))
 }
 
@@ -155,7 +156,12 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
         WaitFor::CloudInit => match cloud_init(agent, deadline) {
             Ok(CloudInit::Ended(result)) => cloud_init_result = Some(result),
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
-            Ok(CloudInit::Failed(error)) => return Err(*error),
+            Ok(CloudInit::Failed(error)) => {
+                let id = now.id();
+                return Err(error
+                    .hint(format!("egressctl logs {id}"))
+                    .hint(format!("egressctl exec {id} -- cloud-init status --long")));
+            }
             Err(error) => return Ok(Look::NotYet(error.nearest().to_owned())),
         },
         WaitFor::Port(port) => {
@@ -229,14 +235,10 @@ fn judge(name: &str, report: &Value) -> CloudInit {
             0 => CloudInitResult::Done,
             count => CloudInitResult::Degraded(count),
         }),
-        Some("done" | "error") => CloudInit::Failed(Box::new(
-            Error::permanent(
-                Reason::NotReady,
-                format!("cloud-init in instance {name} ended with errors ({errors})"),
-            )
-            .hint(format!("egressctl logs {name}"))
-            .hint(format!("egressctl exec {name} -- cloud-init status --long")),
-        )),
+        Some("done" | "error") => CloudInit::Failed(Box::new(Error::permanent(
+            Reason::NotReady,
+            format!("cloud-init in instance {name} ended with errors ({errors})"),
+        ))),
         Some("disabled") => CloudInit::Failed(Box::new(Error::permanent(
             Reason::NotReady,
             format!("cloud-init is disabled in instance {name}"),

@@ -72,6 +72,11 @@ impl<'a> Agent<'a> {
         let name = self.name();
         match error.reason() {
             Reason::AgentUnavailable => {
+                // One name may stand on several hosts.
+                let id = error.host().map_or_else(
+                    || name.to_owned(),
+                    |host| format!("hosts/{host}/domains/{name}"),
+                );
                 let explained = Error::new(
                     error.class(),
                     Reason::AgentUnavailable,
@@ -83,7 +88,7 @@ impl<'a> Agent<'a> {
                      installGuestAgent: false; create --wait=agent waits for it",
                 )
                 .hint(format!(
-                    "egressctl console {name} shows what the guest is doing"
+                    "egressctl console {id} shows what the guest is doing"
                 ));
                 match error.host() {
                     Some(host) => explained.on_host(host),

@@ -98,7 +98,7 @@ pub fn run(
             // Fails where the error is the agent's own; it forgets them when it ends.
             let _ = running.close_files();
             if !matches!(error.reason(), Reason::TimedOut | Reason::Interrupted) {
-                return Err(left_running(error, agent.name(), &running));
+                return Err(left_running(error, host, &running));
             }
             match running.end(host) {
                 Ok(true) => {
@@ -106,7 +106,7 @@ pub fn run(
                 }
                 Ok(false) => Err(left_running(
                     error.because("it was killed in the guest, but something of it goes on"),
-                    agent.name(),
+                    host,
                     &running,
                 )),
                 Err(why) => Err(left_running(
@@ -114,7 +114,7 @@ pub fn run(
                         "it could not be ended in the guest: {}",
                         why.message()
                     )),
-                    agent.name(),
+                    host,
                     &running,
                 )),
             }
@@ -277,11 +277,12 @@ impl Report {
 }
 
 /// Says what goes on in the guest without us.
-fn left_running(error: Error, name: &str, running: &Running<'_>) -> Error {
+fn left_running(error: Error, host: &HostSession, running: &Running<'_>) -> Error {
+    let (host, name) = (host.name(), running.agent.name());
     let (pid, directory) = (&running.pid, running.directory);
     error.hint(format!(
         "it may go on in the guest, as process {pid}, with its output in {directory}; to end it: \
-         egressctl exec {name} -- kill {pid}"
+         egressctl exec hosts/{host}/domains/{name} -- kill {pid}"
     ))
 }
 

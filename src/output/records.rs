@@ -51,6 +51,11 @@ pub struct InstanceRecord {
 }
 
 impl InstanceRecord {
+    /// The instance's ID.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The record of an instance, with its age at `now`.
     pub fn new(instance: &Instance, now: Timestamp) -> Self {
         let ours = instance.metadata();

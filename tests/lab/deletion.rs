@@ -108,10 +108,16 @@ fn a_disk_that_a_snapshot_moved_is_in_doubt_until_it_is_merged() {
         )
     };
     let before = state();
+    lab.run(&["delete", name, "-o", "json"])
+        .exits(1)
+        .fails_with("InDoubt", "on the host: virsh blockcommit");
+    // One that is off has to run for that.
+    lab.virsh("nas1", &["destroy", name]);
+    let before = (before.0, state().1);
     let run = lab
         .run(&["delete", name, "-o", "json"])
         .exits(1)
-        .fails_with("InDoubt", "virsh blockcommit");
+        .fails_with("InDoubt", "&& virsh blockcommit");
     assert!(
         run.errors()[0]["message"]
             .to_string()
@@ -121,7 +127,7 @@ fn a_disk_that_a_snapshot_moved_is_in_doubt_until_it_is_merged() {
     assert_eq!(state(), before, "nothing was touched");
     // The hint's own command must do it, and leave the base image alone, which others share.
     let hint = run.errors()[0]["hint"].as_str().unwrap().to_owned();
-    let (_, command) = hint.split_once("virsh ").unwrap();
+    let (_, command) = hint.split_once("on the host: virsh ").unwrap();
     lab.on("nas1", &format!("virsh -q {command} --wait"));
     crate::pull::assert_ready(&lab, "nas1", key);
     lab.run(&["delete", name]).exits(0);

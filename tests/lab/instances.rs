@@ -214,6 +214,28 @@ fn without_a_name_the_uid_names_it() {
 }
 
 #[test]
+fn an_instance_that_could_not_be_told_of_is_named_in_the_error() {
+    let lab = lab!();
+    let name = "lt-untold";
+    let _instance = lab.instance(name);
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut command = lab.cli().command(&create(name, &["-o", "name"]));
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("stdout can't be written"), "{told}");
+    let id = format!("hosts/nas1/domains/{name}");
+    assert!(
+        told.contains(&format!("{id} is there, and stays")),
+        "{told}"
+    );
+    assert!(lab.has_domain("nas1", name));
+}
+
+#[test]
 fn user_data_comes_from_stdin_too_and_is_never_shown() {
     let lab = lab!();
     let name = "lt-stdin";

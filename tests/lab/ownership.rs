@@ -161,6 +161,15 @@ fn the_operators_instances_are_shown_on_request_and_deleted_only_when_named() {
         (&shown["manager"], &shown["uid"]),
         (&json!("kvm"), &json!("op-uid"))
     );
+    // What could be done about it is nothing that would be refused.
+    lab.run(&["extend", name, "1h"])
+        .exits(1)
+        .says("is the operator's (kvm)")
+        .never_says("--manager");
+    lab.run(&["exec", name, "--manager", "kvm", "--", "true"])
+        .exits(121)
+        .says(&format!("virsh start {name}"))
+        .never_says("egressctl create");
     let by_id = lab.run(&["delete", "hosts/nas1/domains/lt-op-kvm", "-o", "json"]);
     by_id.exits(1).fails_with("ForeignDomain", "--manager kvm");
     lab.run(&["delete", name, "--zone", "nas1"])

@@ -17,6 +17,7 @@ use crate::create::{Ensured, ensure, make_image_ready};
 use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::host::HostSession;
+use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
 use crate::parallel;
 use request::{Job, Placed, Request};
@@ -36,7 +37,7 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     let jobs = match request.place(args.zone.as_deref(), context)? {
         Placed::Jobs(jobs) => jobs,
         Placed::Nowhere(errors) if args.dry_run => return show_plans(context, Vec::new(), errors),
-        Placed::Nowhere(errors) => return show(context, Vec::new(), errors),
+        Placed::Nowhere(errors) => return Ok(show(context, Vec::new(), errors)),
     };
     if args.dry_run {
         let bars = PullBars::new(context.ui, request.image_key());
@@ -77,7 +78,7 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     });
     let (records, failed) = part(ready);
     errors.extend(failed);
-    show(context, records, errors)
+    Ok(show(context, records, errors))
 }
 
 /// Results and errors apart.
@@ -92,14 +93,22 @@ fn part<T>(results: Vec<Result<T>>) -> (Vec<T>, Vec<Error>) {
     (good, errors)
 }
 
-fn show(
-    context: &Context<'_>,
-    items: Vec<InstanceRecord>,
-    errors: Vec<Error>,
-) -> Result<Vec<Error>> {
-    let document = Document { items, errors };
-    context.ui.document(&document)?;
-    Ok(document.errors)
+fn show(context: &Context<'_>, items: Vec<InstanceRecord>, errors: Vec<Error>) -> Vec<Error> {
+    let mut document = Document { items, errors };
+    if let Err(error) = context.ui.document(&document) {
+        document.errors.push(untold(error, &document.items));
+    }
+    document.errors
+}
+
+/// Nobody was told of these instances: they are there, and stay.
+fn untold(error: Error, items: &[InstanceRecord]) -> Error {
+    items.iter().fold(error, |error, item| {
+        error.hint(format!(
+            "{} is there, and stays: egressctl get {0}",
+            item.id()
+        ))
+    })
 }
 
 fn show_plans(
@@ -210,19 +219,21 @@ fn when_ready(
     let record = InstanceRecord::new(&ready.instance, Timestamp::now());
     Ok(match ready.cloud_init {
         Some(result) => {
-            tell_result(context, &ready.instance.domain.name, result);
+            tell_result(context, &ready.instance, result);
             record.with_cloud_init(result)
         }
         None => record,
     })
 }
 
-fn tell_result(context: &Context<'_>, name: &str, result: CloudInitResult) {
+fn tell_result(context: &Context<'_>, instance: &Instance, result: CloudInitResult) {
+    let name = &instance.domain.name;
     match result {
         CloudInitResult::Done => context.ui.note(&format!("{name}: cloud-init is done")),
         CloudInitResult::Degraded(count) => context.ui.warn(&format!(
             "{name}: cloud-init is done, degraded by {count} recoverable errors: \
-             egressctl exec {name} -- cloud-init status --long"
+             egressctl exec {} -- cloud-init status --long",
+            instance.id()
         )),
     }
 }
