@@ -191,3 +191,31 @@ fn volumes_go_from_the_pool_they_were_made_in() {
         .prints(&format!("volume {name}.qcow2, volume {name}-seed.iso"));
     assert!(lab.volumes("nas1", name).is_empty());
 }
+
+#[test]
+fn a_deletion_that_fails_in_its_midst_says_what_is_gone_and_what_is_not() {
+    let lab = lab!();
+    let name = "lt-halfway";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let file = format!("/var/lib/libvirt/images/{name}.qcow2");
+    {
+        // A file that something is mounted on can't be unlinked.
+        let undo = "umount /var/lib/libvirt/images/lt-halfway.qcow2";
+        let _held = lab.change("nas1", &format!("mount --bind {file} {file}"), undo);
+        let run = lab.run(&["delete", name, "-o", "json"]).exits(4);
+        let error = run.errors()[0].clone();
+        let expected = format!(
+            "domain {name} is deleted; still there: volume {name}.qcow2, volume {name}-seed.iso"
+        );
+        assert_eq!(error["message"], expected, "{run}");
+        assert_eq!(error["host"], "nas1", "{run}");
+        assert!(error["hint"].to_string().contains("run it again"), "{run}");
+        assert!(!lab.has_domain("nas1", name));
+        assert_eq!(lab.volumes("nas1", name).len(), 2);
+    }
+    lab.run(&["delete", name])
+        .exits(0)
+        .prints(&format!("volume {name}.qcow2, volume {name}-seed.iso"));
+    assert!(lab.volumes("nas1", name).is_empty());
+}
