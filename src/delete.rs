@@ -50,6 +50,8 @@ pub struct Kept {
     pub what: String,
     /// Why.
     pub why: String,
+    /// Whether it is ours, and stays because something uses it, or may.
+    pub used: bool,
 }
 
 /// Deletes the instance of that name, or what is left of it.

@@ -136,17 +136,20 @@ fn delete_one(
 fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
     let what = format!("not everything that is called like {name} was deleted");
     let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
-    let error = kept.iter().fold(error, |error, Kept { what, why }| {
+    let error = kept.iter().fold(error, |error, Kept { what, why, .. }| {
         error.because(format!("{what} was left alone: {why}"))
     });
-    let volumes: Vec<&str> = kept
+    // No hint may delete what somebody builds on.
+    if kept.iter().any(|kept| kept.used) {
+        return error.hint("what uses it goes first, if nobody needs it; then run it again");
+    }
+    let first = kept
         .iter()
-        .filter_map(|kept| kept.what.strip_prefix("volume "))
-        .collect();
+        .find_map(|kept| kept.what.strip_prefix("volume "));
     error.hint(format!(
         "what nobody needs, on the host: virsh vol-delete --pool {} {}",
         host.pool(),
-        volumes.first().unwrap_or(&"NAME")
+        first.unwrap_or("NAME")
     ))
 }
 

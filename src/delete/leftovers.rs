@@ -62,11 +62,12 @@ pub(super) fn delete(
         return Ok(deleted);
     }
     if seed_mark(hypervisor, host.pool(), name)?.is_none() {
-        keep(&there, "nothing shows that egressctl made it", &mut deleted);
+        let why = "nothing shows that egressctl made it";
+        keep(&there, why, false, &mut deleted);
         return Ok(deleted);
     }
     if let Some(fault) = fault {
-        keep(&there, &fault, &mut deleted);
+        keep(&there, &fault, false, &mut deleted);
         return Ok(deleted);
     }
     if let Some(seed) = there.last() {
@@ -88,20 +89,22 @@ pub(super) fn delete(
             keep(
                 &there[at..=at],
                 &format!("used by {}", users.join(", ")),
+                true,
                 &mut deleted,
             );
             // The seed is the mark: it stays as long as the overlay does.
             let why = format!("it shows whose {} is", volume.name);
-            keep(&there[at + 1..], &why, &mut deleted);
+            keep(&there[at + 1..], &why, true, &mut deleted);
             break;
         }
     }
     Ok(deleted)
 }
 
-fn keep(volumes: &[VolumeInfo], why: &str, deleted: &mut Deleted) {
+fn keep(volumes: &[VolumeInfo], why: &str, used: bool, deleted: &mut Deleted) {
     deleted.kept.extend(volumes.iter().map(|volume| Kept {
         what: format!("volume {}", volume.name),
         why: why.to_owned(),
+        used,
     }));
 }

@@ -76,7 +76,8 @@ fn an_instance_stays_that_a_hidden_disk_is_a_clone_of() {
     run.prints(&format!(
         "left alone: volume {name}.qcow2, volume {name}-seed.iso"
     ))
-    .says("lt-hidden-foreign");
+    .says("lt-hidden-foreign")
+    .never_says("vol-delete");
     assert_eq!(lab.volumes("nas1", name), volumes);
     make(&lab, "plain.qcow2", None);
     foreign(&lab, "plain.qcow2");
