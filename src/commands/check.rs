@@ -9,6 +9,9 @@ use crate::{metrics, parallel, placement};
 
 pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<CheckRecord>()?;
+    if let Some(path) = &args.metrics {
+        metrics::ensure_writable(path)?;
+    }
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let count = hosts.len();
     let mut reports = parallel::map(hosts, count, |host| {

@@ -19,6 +19,9 @@ const KEEP_LIMIT: u64 = 64 << 20;
 pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let started = Instant::now();
     context.ui.ensure_columns::<SweptRecord>()?;
+    if let Some(path) = &args.metrics {
+        metrics::ensure_writable(path)?;
+    }
     // Understood in full before any host is asked.
     let keep = args
         .keep

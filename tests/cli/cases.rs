@@ -15,6 +15,17 @@ pub(crate) const CASES: &[Case] = &[
     ),
     ("config-broken", "broken", "list"),
     ("config-broken-json", "broken", "list -o json"),
+    ("gc-metrics-to-stdout", "local", "gc --metrics -"),
+    (
+        "gc-metrics-into-no-directory",
+        "local",
+        "gc --metrics none/x.prom",
+    ),
+    (
+        "check-metrics-over-a-directory",
+        "local",
+        "check --metrics .",
+    ),
     ("unknown-subcommand", "remote", "crate"),
     ("unknown-option", "remote", "list --zonee nas1"),
     ("unknown-option-json", "remote", "list --zonee nas1 -o json"),
