@@ -155,8 +155,11 @@ impl Files {
     pub fn read_fresh(host: &str, hypervisor: &dyn Hypervisor, pool: &str) -> Result<Self> {
         let mut busy = Vec::new();
         for name in hypervisor.list_pools()? {
-            if name != pool && hypervisor.find_pool(&name)?.is_none_or(|p| !p.active) {
-                continue;
+            if name != pool {
+                let found = blind_where_unreadable(&name, hypervisor.find_pool(&name))?;
+                if found.is_none_or(|found| !found.active) {
+                    continue;
+                }
             }
             if refresh(hypervisor, &name)? == Refreshed::Busy {
                 busy.push(name);
@@ -222,16 +225,40 @@ impl Files {
 
     /// Who uses a base image, or might: also overlays that name its file in another way (through a symbolic link,
     /// say), and whatever can't be seen from here. Base images' file names are made of their content, so that a
-    /// same file name means the same image.
+    /// same file name means the same image, unless that path is surely another file.
     pub fn users_of_base(&self, path: &str) -> Vec<String> {
-        let name = file_name(path);
-        let mut users = self.users(path, None, &|backing| {
-            backing == path || file_name(backing) == name
-        });
+        let mut users = self.users(path, None, &|backing| self.is_named_by(path, backing));
         if users.is_empty() {
             users.extend(self.doubts());
         }
         users
+    }
+
+    /// Whether an overlay that names the file `backing` is, or may be, backed by the base image at `path`.
+    pub fn is_named_by(&self, path: &str, backing: &str) -> bool {
+        let alike = file_name(backing) == file_name(path);
+        backing == path || (alike && !self.is_another(path, backing))
+    }
+
+    /// Whether the file at `other` is surely not the one at `path`: both are volumes, made at different times, or, where
+    /// that isn't known, written at different times. Paths alone don't tell: two pools may see one directory, through a
+    /// link or a mount.
+    fn is_another(&self, path: &str, other: &str) -> bool {
+        let differ = |ours: &VolumeInfo, theirs: &VolumeInfo| {
+            let born = ours.born.zip(theirs.born);
+            let times = born.or(ours.modified.zip(theirs.modified));
+            times.is_some_and(|(ours, theirs)| ours != theirs)
+        };
+        let at = |path| self.all_volumes().filter(move |info| info.path == path);
+        at(other).next().is_some()
+            && at(path).next().is_some()
+            && at(path).all(|ours| at(other).all(|theirs| differ(ours, theirs)))
+    }
+
+    /// The volumes of every pool that could be read.
+    fn all_volumes(&self) -> impl Iterator<Item = &VolumeInfo> {
+        let elsewhere = self.elsewhere.iter().map(|other| &other.info);
+        self.volumes.iter().chain(elsewhere)
     }
 
     fn users(
@@ -334,19 +361,24 @@ fn read_volumes(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Vec<VolumeInf
 
 /// The volumes of a pool that isn't ours; `None` where it can't be looked into.
 fn read_other_pool(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Option<Vec<VolumeInfo>>> {
-    match hypervisor.find_pool(pool)? {
+    let read = hypervisor.find_pool(pool).and_then(|found| match found {
         // Undefined since it was listed.
-        None => return Ok(Some(Vec::new())),
-        Some(found) if !found.active => return Ok(None),
-        Some(_) => {}
-    }
-    match read_volumes(hypervisor, pool) {
-        Ok(volumes) => Ok(Some(volumes)),
+        None => Ok(Some(Vec::new())),
+        Some(found) if !found.active => Ok(None),
+        Some(_) => read_volumes(hypervisor, pool).map(Some),
+    });
+    blind_where_unreadable(pool, read)
+}
+
+/// `None` instead of libvirt's own failure with a pool that isn't ours: one whose type the daemon has no driver for
+/// fails in every call. A lost connection stays an error.
+fn blind_where_unreadable<T>(pool: &str, read: Result<Option<T>>) -> Result<Option<T>> {
+    match read {
         Err(error) if matches!(error.reason(), Reason::LibvirtError | Reason::PoolBusy) => {
             log::debug!("pool {pool} can't be read: {error}");
             Ok(None)
         }
-        Err(error) => Err(error),
+        read => read,
     }
 }
 

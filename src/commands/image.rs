@@ -13,7 +13,6 @@ use crate::gc::plan::{self, Base, BaseState, Decision, Kind, Rules, Target};
 use crate::gc::{Request, Scope, collect, read_hosts, sweep_host};
 use crate::image::names::BaseName;
 use crate::image::pull::{PullRequest, pull};
-use crate::inventory::file_name;
 use crate::output::{Document, ImageRecord, PullBars, PulledRecord, SweptRecord};
 use crate::placement;
 
@@ -86,10 +85,9 @@ fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 
 /// The domains that run on this base image: their disk is an overlay on it.
 fn instances_on(view: &HostView, base: &Base<'_>) -> Vec<String> {
-    let name = file_name(&base.volume.path);
     let overlays = view.files.volumes.iter().filter(|volume| {
         let backing = volume.backing.as_ref();
-        backing.is_some_and(|backing| file_name(&backing.path) == name)
+        backing.is_some_and(|backing| view.files.is_named_by(&base.volume.path, &backing.path))
     });
     let paths: BTreeSet<&str> = overlays.map(|volume| volume.path.as_str()).collect();
     view.files

@@ -1,6 +1,7 @@
 //! Who uses a file, and what can't be seen. The builders serve gc's tests, too.
 
 use super::*;
+use crate::error::Error;
 use crate::libvirt::{DomainRef, DomainState};
 use crate::xml::volume::BackingInfo;
 use jiff::Timestamp;
@@ -168,6 +169,67 @@ fn a_base_named_by_another_path_is_used() {
     let files = files(Vec::new(), vec![volume(BASE), overlay("foreign", &linked)]);
     assert!(files.users_of(&base_path()).is_empty());
     assert_eq!(files.users_of_base(&base_path()), ["volume foreign"]);
+}
+
+#[test]
+fn a_file_of_the_same_name_in_another_pool_is_another_where_its_times_say_so() {
+    let at = |second: i64| Some(Timestamp::from_second(1_800_000_000 + second).unwrap());
+    let theirs = format!("/data/{BASE}");
+    let base = |path: &str, modified, born| VolumeInfo {
+        path: path.to_owned(),
+        modified,
+        born,
+        ..volume(BASE)
+    };
+    // Ours was written at 10 and made at 5; the other pool's volume, and whether its overlay counts as a user of ours.
+    let table = [
+        ("made at another time", Some((at(10), at(7))), false),
+        ("written at another time", Some((at(20), None)), false),
+        // Perhaps a link, and it is just being written.
+        ("made at the same time", Some((at(20), at(5))), true),
+        ("written at the same time", Some((at(10), None)), true),
+        ("nothing but its name known", Some((None, None)), true),
+        ("no volume that is known", None, true),
+    ];
+    for (how, other, is_user) in table {
+        let ours = base(&base_path(), at(10), at(5));
+        let mut files = files(Vec::new(), vec![ours]);
+        let mut add = |info| {
+            files.elsewhere.push(PoolVolume {
+                pool: "data".to_owned(),
+                info,
+            });
+        };
+        if let Some((modified, born)) = other {
+            add(base(&theirs, modified, born));
+        }
+        add(overlay("web9.qcow2", &theirs));
+        let users = files.users_of_base(&base_path());
+        let expected: &[&str] = if is_user {
+            &["volume web9.qcow2 of pool data"]
+        } else {
+            &[]
+        };
+        assert_eq!(users, expected, "{how}");
+        // Theirs is used all the same.
+        assert!(!files.users_of_base(&theirs).is_empty(), "{how}");
+    }
+}
+
+#[test]
+fn a_pool_that_libvirt_cant_read_is_blind_and_a_lost_host_is_an_error() {
+    for (reason, is_blind) in [
+        (Reason::LibvirtError, true),
+        (Reason::PoolBusy, true),
+        (Reason::ConnectFailed, false),
+        (Reason::Interrupted, false),
+        (Reason::PermissionDenied, false),
+    ] {
+        let failed: Result<Option<()>> = Err(Error::transient(reason, "x"));
+        let read = blind_where_unreadable("dark", failed);
+        assert_eq!(matches!(read, Ok(None)), is_blind, "{reason}");
+        assert_eq!(read.is_err(), !is_blind, "{reason}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::Cli;
 use crate::lab;
 use crate::refusals::everything;
-use crate::support::Lab;
+use crate::support::{Cleanup, Lab};
 
 pub(crate) fn with_pool(lab: &Lab, pool: &str) -> Cli {
     lab.cli_with(|kvm| kvm["hosts"][0]["pool"] = json!(pool))
@@ -138,4 +138,46 @@ fn a_pool_on_a_file_system_of_its_own_is_used_and_its_loss_is_told() {
     assert!(!mounts().contains("/lt-fs "), "libvirt has unmounted it");
     let left = lab.on("nas1", "ls /var/lib/libvirt/lt-fs");
     assert_eq!(left, "", "nothing is written under the mount point");
+}
+
+/// A pool that libvirt took up from an earlier one which had the driver for its type: active by its state file, and no
+/// call about it works.
+const DRIVERLESS: &str = "cd /run/libvirt/storage &&
+     pool='<pool type=\"mpath\"><name>lt-driverless</name><uuid>0a6e9b7c-26c9-4d57-8c2c-2f5d3a1b6c01</uuid><target><path>/dev/mapper</path></target></pool>' &&
+     echo \"$pool\" >/etc/libvirt/storage/lt-driverless.xml &&
+     echo \"<poolstate>$pool</poolstate>\" >lt-driverless.xml";
+const NO_DRIVERLESS: &str =
+    "rm -f /run/libvirt/storage/lt-driverless.xml /etc/libvirt/storage/lt-driverless.xml";
+
+#[test]
+fn a_pool_whose_driver_is_missing_blocks_nothing_but_the_deletion_of_bases() {
+    let lab = lab!();
+    let name = "lt-driverless";
+    let _instance = lab.instance(name);
+    let _daemon = Cleanup::later(|| drop(lab.lab(&["libvirtd", "nas1", "restart"])));
+    let _pool = lab.change("nas1", DRIVERLESS, NO_DRIVERLESS);
+    lab.lab(&["libvirtd", "nas1", "restart"]);
+    if lab
+        .on("nas1", "virsh -q pool-info lt-driverless 2>&1 || true")
+        .contains("State")
+    {
+        let skipped = "SKIPPED: a pool without its driver: this libvirt has the one for mpath\n";
+        std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+        return;
+    }
+    lab.run(&crate::instances::create(name, &[])).exits(0);
+    let zone = ["--zone", "nas1"];
+    lab.run(&[&["image", "list"], &zone[..]].concat())
+        .exits(0)
+        .prints("tiny");
+    lab.run(&[&["gc"], &zone[..]].concat()).exits(0);
+    lab.run(&["delete", name])
+        .exits(0)
+        .prints(&format!("volume {name}.qcow2"));
+    // What may be backed by a base from in there isn't known, and that is told.
+    let remove = [&["image", "rm", "tiny"], &zone[..]].concat();
+    lab.run(&remove)
+        .exits(1)
+        .says("whatever is in pool lt-driverless");
+    assert!(lab.volumes("nas1", "base-tiny").len() > 1, "it stays");
 }

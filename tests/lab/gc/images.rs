@@ -106,3 +106,31 @@ fn an_unwanted_image_goes_unless_anything_is_backed_by_it() {
     let _ = rm("lt-old").says("already absent");
     let _ = lab.run(&["image", "rm", "no-such"]).exits(1);
 }
+
+#[test]
+fn a_copy_in_another_pool_is_no_user_and_the_same_file_under_another_name_is() {
+    let lab = lab!();
+    let (_image, base) = pulled(&lab, "lt-twice");
+    let rm = ["image", "rm", &base, "--zone", "nas1"];
+    let undo = "virsh -q 'pool-destroy lt-twice; pool-undefine lt-twice' >/dev/null 2>&1
+         rm -rf /var/lib/libvirt/lt-twice /var/lib/libvirt/images/lt-twice.qcow2; virsh -q pool-refresh default";
+    let start = "virsh -q pool-define-as lt-twice dir --target /var/lib/libvirt/lt-twice && virsh -q pool-start lt-twice";
+    {
+        // libvirt takes another path for another directory.
+        let make = format!(
+            "cd /var/lib/libvirt && ln -s images lt-twice && {start} &&
+             qemu-img create -q -f qcow2 -F qcow2 -b /var/lib/libvirt/lt-twice/{base} images/lt-twice.qcow2 &&
+             virsh -q 'pool-refresh default; pool-refresh lt-twice'"
+        );
+        let _pool = lab.change("nas1", &make, undo);
+        lab.run(&rm).exits(1).says("used by volume lt-twice.qcow2");
+    }
+    let make = format!(
+        "cd /var/lib/libvirt && mkdir lt-twice && cp images/{base} lt-twice/ &&
+         qemu-img create -q -f qcow2 -F qcow2 -b /var/lib/libvirt/lt-twice/{base} lt-twice/lt-twice.qcow2 && {start}"
+    );
+    let _pool = lab.change("nas1", &make, undo);
+    lab.run(&rm).exits(0).prints(&base);
+    let left = lab.on("nas1", "ls /var/lib/libvirt/lt-twice");
+    assert_eq!(left.lines().count(), 2, "theirs stays: {left}");
+}
