@@ -1,8 +1,10 @@
 //! What a host offers that an instance needs: an accelerator, firmware, memory, a bridge. Read, then judged.
 
-use jiff::Timestamp;
+use std::time::Duration;
 
-use crate::config::{self, Firmware, Nic, VirtType};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::config::{self, Firmware, MachineType, Nic, VirtType};
 use crate::error::{Class, Error, Reason, Result};
 use crate::libvirt::Hypervisor;
 use crate::units;
@@ -87,23 +89,39 @@ pub fn machine(hypervisor: &dyn Hypervisor) -> Result<Option<String>> {
     Ok(HostCapabilities::parse(&hypervisor.capabilities()?)?.uuid)
 }
 
-/// Refuses when the host has less memory than the instance needs.
-pub fn ensure_memory(hypervisor: &dyn Hypervisor, memory_mib: u64) -> Result<()> {
-    let host = HostCapabilities::parse(&hypervisor.capabilities()?)?;
-    let needed = memory_mib.saturating_mul(1 << 20);
-    if host.memory_bytes == 0 || needed <= host.memory_bytes {
-        return Ok(());
-    }
-    Err(Error::new(
-        Class::QuotaExceeded,
-        Reason::NotEnoughMemory,
-        format!(
-            "the host has {} of memory, {} are needed",
-            units::bytes(host.memory_bytes),
-            units::bytes(needed)
-        ),
+/// Refuses when the host has less memory than the instance needs; gives a warning where it has fewer CPUs, which works
+/// and is slow.
+pub fn ensure_machine_fits(
+    hypervisor: &dyn Hypervisor,
+    machine: &MachineType,
+) -> Result<Option<String>> {
+    judge_machine(
+        &HostCapabilities::parse(&hypervisor.capabilities()?)?,
+        machine,
     )
-    .hint("choose a smaller --machine-type, or another --zone"))
+}
+
+fn judge_machine(host: &HostCapabilities, machine: &MachineType) -> Result<Option<String>> {
+    let needed = machine.memory_mib.saturating_mul(1 << 20);
+    if host.memory_bytes != 0 && needed > host.memory_bytes {
+        return Err(Error::new(
+            Class::QuotaExceeded,
+            Reason::NotEnoughMemory,
+            format!(
+                "the host has {} of memory, {} are needed",
+                units::bytes(host.memory_bytes),
+                units::bytes(needed)
+            ),
+        )
+        .hint("choose a smaller --machine-type, or another --zone"));
+    }
+    let vcpus = usize::try_from(machine.vcpus).unwrap_or(usize::MAX);
+    Ok((host.cpus != 0 && vcpus > host.cpus).then(|| {
+        format!(
+            "machine type {} has {vcpus} vcpus, and the host only {} CPUs: it will be slow",
+            machine.key, host.cpus
+        )
+    }))
 }
 
 /// How many seconds the host's clock is ahead of this machine's; `None` where the host allows no command.
@@ -113,6 +131,38 @@ pub fn clock_offset(hypervisor: &dyn Hypervisor) -> Result<Option<i64>> {
     // Half the round trip is the best guess of when the host looked at its clock.
     let here = i64::midpoint(before, Timestamp::now().as_second());
     Ok(answer.and_then(|text| Some(text.trim().parse::<i64>().ok()? - here)))
+}
+
+/// How far apart clocks may be for a time to live to mean something. gc asks both, too.
+const APART: u64 = 60;
+
+/// Refuses when an instance's last moment, which this machine's clock sets and gc compares with the host's, would be
+/// another than was meant. A host that allows no command keeps its clock to itself: then nothing is known.
+///
+/// Errors: [`Reason::ClockSkew`].
+pub fn ensure_clocks_agree(hypervisor: &dyn Hypervisor) -> Result<()> {
+    judge_clocks(clock_offset(hypervisor)?, Timestamp::now())
+}
+
+fn judge_clocks(offset: Option<i64>, here: Timestamp) -> Result<()> {
+    let Some(offset) = offset.filter(|offset| offset.unsigned_abs() > APART) else {
+        return Ok(());
+    };
+    let apart = units::age(Duration::from_secs(offset.unsigned_abs()));
+    let order = if offset > 0 { "behind" } else { "ahead of" };
+    let there = here.checked_add(SignedDuration::from_secs(offset));
+    let error = Error::permanent(
+        Reason::ClockSkew,
+        format!("this machine's clock is {apart} {order} the host's: a time to live would end at another time than is meant"),
+    )
+    .because(format!("this machine's: {}", units::timestamp(here)));
+    let error = match there {
+        Ok(there) => error.because(format!("the host's: {}", units::timestamp(there))),
+        Err(_) => error,
+    };
+    Err(error.hint(
+        "set the wrong one right, for example with systemd-timesyncd or chrony, and run it again",
+    ))
 }
 
 /// Looks for the bridge or libvirt network that NICs are plugged into.
@@ -182,4 +232,73 @@ pub fn ensure_nic(state: &NicState, host: &config::Host) -> Result<()> {
         ),
     };
     Err(Error::permanent(reason, message).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_needs_the_memory_and_may_have_more_cpus_than_there_are() {
+        let host = HostCapabilities {
+            uuid: None,
+            arch: "x86_64".to_owned(),
+            memory_bytes: 2 << 30,
+            cpus: 4,
+            domain_types: Vec::new(),
+        };
+        let judge = |host: &HostCapabilities, vcpus, memory_mib| {
+            let key = "big".to_owned();
+            judge_machine(
+                host,
+                &MachineType {
+                    key,
+                    vcpus,
+                    memory_mib,
+                },
+            )
+        };
+        assert_eq!(judge(&host, 4, 2048).unwrap(), None);
+        let warning = judge(&host, 5, 2048).unwrap().unwrap();
+        assert!(
+            warning.contains("5 vcpus") && warning.contains("4 CPUs"),
+            "{warning}"
+        );
+        let error = judge(&host, 1, 2049).unwrap_err();
+        assert_eq!(error.reason(), Reason::NotEnoughMemory);
+        // What isn't known is no obstacle.
+        let silent = HostCapabilities {
+            memory_bytes: 0,
+            cpus: 0,
+            ..host
+        };
+        assert_eq!(judge(&silent, 64, 1 << 30).unwrap(), None);
+    }
+
+    #[test]
+    fn clocks_that_are_a_minute_apart_agree() {
+        let here: Timestamp = "2026-11-29T19:38:00Z".parse().unwrap();
+        for offset in [None, Some(0), Some(60), Some(-60)] {
+            assert!(judge_clocks(offset, here).is_ok(), "{offset:?}");
+        }
+        let table = [
+            (61, "1m1s behind the host's", "2026-11-29T19:39:01Z"),
+            (-7200, "2h ahead of the host's", "2026-11-29T17:38:00Z"),
+        ];
+        for (offset, order, there) in table {
+            let error = judge_clocks(Some(offset), here).unwrap_err();
+            assert_eq!(error.reason(), Reason::ClockSkew);
+            assert!(error.message().contains(order), "{error}");
+            assert_eq!(
+                error.causes(),
+                [
+                    "this machine's: 2026-11-29T19:38:00Z".to_owned(),
+                    format!("the host's: {there}")
+                ]
+            );
+        }
+        // A clock that is nonsense must not break the arithmetic.
+        assert!(judge_clocks(Some(i64::MAX), here).is_err());
+        assert!(judge_clocks(Some(i64::MIN), here).is_err());
+    }
 }

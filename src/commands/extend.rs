@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::Context;
 use crate::cli::ExtendArgs;
 use crate::error::{Class, Error, Reason, Result};
+use crate::facts;
 use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
@@ -21,6 +22,11 @@ pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>
     let extended = extend(host, &instance, expires_at)?;
     let record = InstanceRecord::new(&extended, Timestamp::now());
     context.ui.document(&Document::of(vec![record]))?;
+    let name = &extended.domain.name;
+    context.ui.note(&match expires_at {
+        Some(at) => format!("{name} expires at {}", units::timestamp(at)),
+        None => format!("{name} never expires"),
+    });
     Ok(Vec::new())
 }
 
@@ -76,6 +82,12 @@ fn extend(
         return Err(find::not_found(&instance.domain.name));
     };
     let hypervisor = host.connect()?;
+    if expires_at.is_some() {
+        facts::ensure_clocks_agree(&*hypervisor).map_err(|error| {
+            let hint = "--never needs no clock, and lets it live until it is deleted";
+            error.on_host(host.name()).hint(hint)
+        })?;
+    }
     let mut metadata = metadata.clone();
     metadata.expires_at = expires_at;
     hypervisor.set_metadata(&instance.domain, &metadata.to_fragment()?)?;

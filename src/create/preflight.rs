@@ -48,11 +48,15 @@ pub fn preflight(
             facts::ensure_firmware(&emulator, spec.image.firmware)?;
             Ok(emulator)
         });
-        let memory = scope.spawn(|| facts::ensure_memory(hypervisor, spec.machine.memory_mib));
+        let machine = scope.spawn(|| facts::ensure_machine_fits(hypervisor, &spec.machine));
         let nic = scope.spawn(|| {
             let state = facts::nic_state(hypervisor, &spec.nic)?;
             facts::ensure_nic(&state, host.config())
         });
+        // gc compares the host's clock with what this machine's says now.
+        let clocks = spec
+            .ttl
+            .map(|_| scope.spawn(|| facts::ensure_clocks_agree(hypervisor)));
         let existing = join(existing)?
             .map(|domain| Instance::from_domain(host.name(), domain))
             .transpose()?;
@@ -61,17 +65,17 @@ pub fn preflight(
         let judged = pool.and_then(|pool| {
             join(nic)?;
             let emulator = join(emulator)?;
-            join(memory)?;
+            let too_few = join(machine)?;
+            clocks.map_or(Ok(()), join)?;
             ensure_room(host, &pool, OVERLAY_ROOM)?;
             let ready = join(ready)?;
             if ready.is_none() && spec.pull == PullPolicy::Never {
                 return Err(not_kept(&spec.image));
             }
-            let warnings = if emulator.fell_back {
-                vec![crate::check::fell_back().message().to_owned()]
-            } else {
-                Vec::new()
-            };
+            let mut warnings: Vec<String> = too_few.into_iter().collect();
+            if emulator.fell_back {
+                warnings.push(crate::check::fell_back().message().to_owned());
+            }
             Ok(Judged {
                 pool,
                 emulator,

@@ -13,6 +13,8 @@ pub struct HostCapabilities {
     pub arch: String,
     /// The memory of all its NUMA cells in bytes.
     pub memory_bytes: u64,
+    /// The CPUs of all its NUMA cells: threads, where they have several; 0 where it doesn't say.
+    pub cpus: usize,
     /// The domain types for `x86_64` guests: `qemu`, and `kvm` where the module is loaded. libvirt lists `kvm`
     /// by the device node; guests may still fail to run on it.
     pub domain_types: Vec<String>,
@@ -37,6 +39,10 @@ impl HostCapabilities {
             uuid: root.text_at(&["host", "uuid"]),
             arch: root.text_at(&["host", "cpu", "arch"]).unwrap_or_default(),
             memory_bytes: memory.fold(0, u64::saturating_add),
+            cpus: cells.map_or(0, |cells| {
+                let cells = cells.all("cell").filter_map(|cell| cell.find("cpus"));
+                cells.map(|cpus| cpus.all("cpu").count()).sum()
+            }),
             domain_types: domain_types(&root),
         })
     }
@@ -152,6 +158,8 @@ mod tests {
         let host = HostCapabilities::parse(HOST).unwrap();
         assert_eq!(host.arch, "x86_64");
         assert_eq!(host.memory_bytes, 8_349_900 << 10);
+        assert_eq!(host.cpus, HOST.matches("<cpu id=").count());
+        assert!(host.cpus > 0);
         assert_eq!(host.domain_types, ["qemu", "kvm"]);
         assert!(host.has_kvm());
     }

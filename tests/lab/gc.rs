@@ -362,3 +362,35 @@ fn a_host_whose_clock_is_behind_keeps_what_it_takes_for_young() {
     assert!(lab.has_domain("nas1", "lt-gc-clock"));
     let _ = lab.run(&GC).exits(0).prints("lt-gc-clock");
 }
+
+#[test]
+fn a_time_to_live_is_refused_where_the_clocks_dont_agree() {
+    let lab = lab!();
+    let name = "lt-gc-apart";
+    let _web = lab.instance(name);
+    {
+        let _sshd = lab.sshd("nas1", &["ForceCommand date -d '2 hours' +%s"]);
+        let run = lab.run(&creating(name, &["--ttl", "10m", "-o", "json"]));
+        let run = run.exits(1).fails_with("ClockSkew", "the wrong one");
+        assert!(
+            run.stdout.contains("2h behind the host's") || run.stdout.contains("1h59m behind"),
+            "{run}"
+        );
+        assert!(!lab.has_domain("nas1", name));
+        assert_eq!(lab.volumes("nas1", name), [""; 0]);
+        // Without an end, nobody's clock matters.
+        create(&lab, name, &[]);
+        let extend = ["extend", name, "1h", "--zone", "nas1"];
+        let run = lab.run(&extend).exits(1);
+        run.says("behind the host's").says("--never");
+        lab.run(&["extend", name, "--never", "--zone", "nas1"])
+            .exits(0)
+            .says("lt-gc-apart never expires");
+        // It is there already: nothing is set.
+        create(&lab, name, &["--ttl", "10m"]);
+    }
+    let run = lab.run(&["extend", name, "1h", "--zone", "nas1"]).exits(0);
+    run.says("lt-gc-apart expires at 20");
+    let _ = lab.run(&GC).exits(0);
+    assert!(lab.has_domain("nas1", name));
+}
