@@ -110,10 +110,12 @@ pub struct PruneArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   egressctl image rm debian-12
-  egressctl image rm base-debian-12-0123456789abcdef.qcow2 --zone nas1")]
+  egressctl image rm base-debian-12-0123456789abcdef.qcow2 --zone nas1
+  egressctl image rm https://example.net/debian-12.qcow2")]
 pub struct ImageRmArgs {
-    /// A base image's volume, or an image's key: then all of its volumes
-    #[arg(value_name = "VOLUME|IMAGE")]
+    /// A base image's volume; or an image's key or the URL it was pulled from:
+    /// then all of its volumes
+    #[arg(value_name = "VOLUME|IMAGE|URL")]
     pub image: String,
     /// Only on this host (can be repeated) [default: all]
     #[arg(long, value_name = "HOST")]

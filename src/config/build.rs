@@ -11,6 +11,7 @@ use super::model::{
     ProviderKind, Reach, SshAuth, SshTarget, VirtType,
 };
 use super::problems::Problems;
+use super::rules;
 use super::yaml::{Node, ScalarKind, Value};
 
 /// The `known_hosts` file of a provider that has none because all its hosts are local: OpenSSH's global one.
@@ -183,7 +184,7 @@ impl Builder<'_> {
             return Vec::new();
         };
         let mut images = Vec::new();
-        for (key, path, node) in fields::named(node, &path, self.problems) {
+        for (key, path, node) in fields::named(node, &path, rules::image_key, self.problems) {
             let fields = Fields::open(&keys::IMAGE, node, &path, self.problems);
             images.extend(fields.and_then(|fields| self.image(&fields, key)));
         }
@@ -220,7 +221,7 @@ impl Builder<'_> {
         let Some((node, path)) = fields.inner("machineTypes") else {
             return Vec::new();
         };
-        let named = fields::named(node, &path, self.problems);
+        let named = fields::named(node, &path, rules::identifier, self.problems);
         if matches!(&node.value, Value::Mapping(mapping) if mapping.entries.is_empty()) {
             self.problems
                 .add(node.line, &path, "is empty; at least one is needed");

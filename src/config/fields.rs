@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::problems::Problems;
-use super::rules::{self, quoted};
+use super::rules::quoted;
 use super::table::{Key, Kind, Need, Table};
 use super::yaml::{Entry, Mapping, Node, ScalarKind, Value};
 use crate::near::nearest;
@@ -73,10 +73,11 @@ pub(crate) fn list<'t>(node: &'t Node, path: &str, problems: &mut Problems) -> O
     }
 }
 
-/// The entries of a mapping whose keys are the user's names.
+/// The entries of a mapping whose keys are the user's names, held to that rule.
 pub(crate) fn named<'t>(
     node: &'t Node,
     path: &str,
+    rule: fn(&str) -> Result<String, String>,
     problems: &mut Problems,
 ) -> Vec<(&'t str, String, &'t Node)> {
     let Some(mapping) = mapping(node, path, problems) else {
@@ -87,9 +88,7 @@ pub(crate) fn named<'t>(
         let key = &entry.key.text;
         let path = join(path, &shown_key(key));
         let name = match entry.key.kind() {
-            ScalarKind::Text => {
-                (rules::IDENTIFIER.check)(key).map_err(|what| format!("the name {what}"))
-            }
+            ScalarKind::Text => rule(key).map_err(|what| format!("the name {what}")),
             _ => Err(quote_it(key, entry.key.kind())),
         };
         if let (Err(what), false) = (name, mapping.has_odd_key(entry)) {

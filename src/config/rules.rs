@@ -2,6 +2,7 @@
 //!
 //! A rule takes the text as written and returns it in its canonical form, or what is wrong with it.
 
+use crate::image::identity::URL_KEY;
 use crate::placement::AUTO;
 use crate::url::{self, shown_text};
 
@@ -142,6 +143,17 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     if text == AUTO {
         return Err(format!(
             "{} can't be a host's name: --zone {AUTO} leaves the choice to egressctl",
+            quoted(text)
+        ));
+    }
+    identifier(text)
+}
+
+/// Images' keys: identifiers, but for the one that images without a key go under.
+pub(crate) fn image_key(text: &str) -> Result<String, String> {
+    if text == URL_KEY {
+        return Err(format!(
+            "{} can't be an image's key: images given by URL go under it",
             quoted(text)
         ));
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::digest::sha256_hex;
 use super::sums::{Algorithm, Checksum};
 use crate::config::{Image, ImageFormat};
+use crate::url::SecretUrl;
 
 /// A base volume's name starts with this; instance names can't.
 pub const BASE_PREFIX: &str = "base-";
@@ -110,7 +111,12 @@ impl Identity {
 /// The id of an image's URL: tells the generations of one image from other images' of the same key, without writing
 /// down what may be a secret. Other credentials are the same URL.
 pub fn source_of(image: &Image) -> String {
-    sha256_hex(image.url.identity().as_bytes())[..ID_DIGITS].to_owned()
+    source_of_url(&image.url)
+}
+
+/// The same for a URL alone.
+pub fn source_of_url(url: &SecretUrl) -> String {
+    sha256_hex(url.identity().as_bytes())[..ID_DIGITS].to_owned()
 }
 
 /// Whether a volume is named like a base image of this image's key and format, whatever its content.

@@ -140,6 +140,7 @@ impl Row for ImageRecord {
         }),
         column("WANTED", |row| Cell::yes_no(row.wanted)),
         wide("VOLUME", |row| Cell::text_of(&row.volume)),
+        wide("URL", |row| Cell::maybe(row.url.as_deref())),
         wide("SHA256", |row| Cell::maybe(row.sha256.as_deref())),
         wide("USED BY", |row| Cell::text_of(row.used_by.join(","))),
     ];

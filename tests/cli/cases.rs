@@ -64,6 +64,7 @@ pub(crate) const CASES: &[Case] = &[
         "remote",
         "create --zone nas3 --image debian-13 -o json",
     ),
+    ("image-rm-of-all-urls", "remote", "image rm url"),
     ("unknown-zone-to-list", "remote", "list --zone moon"),
     (
         "unknown-zone-to-pull",

@@ -328,7 +328,7 @@ impl<'a> Cleanup<'a> {
         Cleanup(Box::new(work))
     }
 
-    fn now_and_later(work: impl Fn() + 'a) -> Self {
+    pub(crate) fn now_and_later(work: impl Fn() + 'a) -> Self {
         work();
         Self::later(work)
     }

@@ -16,6 +16,34 @@ pub(super) fn pulled<'a>(lab: &'a Lab, key: &str) -> (Cleanup<'a>, String) {
 }
 
 #[test]
+fn images_given_by_url_are_told_apart_by_it() {
+    let lab = lab!();
+    let _images = Cleanup::now_and_later(|| {
+        let remove = format!("rm -f {POOL_DIR}/base-url-*; virsh -q pool-refresh default");
+        lab.on("nas1", &remove);
+    });
+    // The same bytes; what names them is where they come from.
+    let (one, two) = (lab.url("/tiny.qcow2"), lab.url("/norange/tiny.qcow2"));
+    for url in [&one, &two] {
+        let _ = lab.run(&["image", "pull", url, "--zone", "nas1"]).exits(0);
+    }
+    let bases = || lab.volumes("nas1", "base-url-").len();
+    assert_eq!(bases(), 4, "two images and their markers");
+    lab.run(&["image", "rm", "url"])
+        .exits(2)
+        .says("every image goes under");
+    assert_eq!(bases(), 4);
+    let rm = ["image", "rm", &one, "--zone", "nas1"];
+    lab.run(&rm).exits(0).prints("base-url-");
+    assert_eq!(bases(), 2);
+    lab.run(&rm).exits(0).says("already absent");
+    let list = ["image", "list", "--zone", "nas1", "-o", "columns=image,url"];
+    let list = lab.run(&list).exits(0).prints(&two);
+    assert!(!list.stdout.contains(&format!("{one}\n")), "{list}");
+    assert_eq!(bases(), 2);
+}
+
+#[test]
 fn unfinished_bases_go_and_what_is_being_pulled_stays() {
     let lab = lab!();
     let name = |digit: &str| format!("base-lt-img-{}.qcow2", digit.repeat(16));
