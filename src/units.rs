@@ -42,6 +42,17 @@ pub fn age(duration: Duration) -> String {
     }
 }
 
+/// A span of time as people write it, such as `90s` or `1h 30m`.
+///
+/// `M` is refused: it would be months, and whoever writes it may mean minutes.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let mut units = text.split(|c: char| !c.is_alphabetic());
+    if units.any(|unit| unit == "M") {
+        return Err("`M` could mean minutes (m) or months".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
 /// A point in time as RFC 3339 in UTC, in whole seconds: `2026-11-29T19:38:00Z`.
 pub fn timestamp(at: Timestamp) -> String {
     whole(at).to_string()
@@ -80,6 +91,23 @@ mod tests {
         for (count, text) in table {
             assert_eq!(bytes(count), text);
         }
+    }
+
+    #[test]
+    fn minutes_and_months_are_told_apart() {
+        for (text, seconds) in [
+            ("1m", 60),
+            ("1min", 60),
+            ("1month", 2_630_016),
+            ("2h 3m", 7380),
+            ("0", 0),
+        ] {
+            assert_eq!(span(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["1M", "2h3M", "1M 5s", "3 M"] {
+            assert!(span(text).unwrap_err().contains("months"), "{text}");
+        }
+        assert!(span("1x").is_err() && span("").is_err());
     }
 
     #[test]

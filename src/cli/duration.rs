@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::units;
+
 /// Far beyond any use, and such that times computed from it stay in range.
 pub const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
@@ -15,7 +17,7 @@ pub(super) fn limit(text: &str) -> Result<Duration, String> {
 
 /// How old something must be: 0 is any age.
 pub(super) fn any(text: &str) -> Result<Duration, String> {
-    let span = humantime::parse_duration(text)
+    let span = units::span(text)
         .map_err(|error| format!("{error}; write it with its unit, such as 90s, 24h or 7d"))?;
     if span > LONGEST {
         return Err("is more than a hundred years".to_owned());
@@ -44,7 +46,11 @@ mod tests {
         let absurd = "584542046090years 7months 15days 17h 5m 3s";
         let table: [(Parser, &[&str], &[&str]); 3] = [
             (limit, &["1ns", "10m", "100years"], &["0", "0s", century]),
-            (any, &["0", "0s", "7d"], &[century, "soon", "", "10", "-1s"]),
+            (
+                any,
+                &["0", "0s", "7d"],
+                &[century, "soon", "", "10", "-1s", "1M"],
+            ),
             (pause, &["10ms", "2s"], &["0", "9ms", century]),
         ];
         for (parser, good, bad) in table {

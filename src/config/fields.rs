@@ -7,6 +7,7 @@ use super::rules::quoted;
 use super::table::{Key, Kind, Need, Table};
 use super::yaml::{Entry, Mapping, Node, ScalarKind, Value};
 use crate::near::nearest;
+use crate::units;
 
 /// A mapping whose keys have been checked; its values are checked as they are asked for.
 pub(crate) struct Fields<'t> {
@@ -374,8 +375,8 @@ fn duration(node: &Node) -> Result<Duration, String> {
         return Err(NO_VALUE.to_string());
     }
     let text = scalar.text.as_str();
-    let span = humantime::parse_duration(text)
-        .map_err(|_| format!("{} is not understood; {HOW}", quoted(text)))?;
+    let span = units::span(text)
+        .map_err(|why| format!("{} is not understood: {why}; {HOW}", quoted(text)))?;
     if span < Duration::from_secs(1) || span > crate::cli::LONGEST || span.subsec_nanos() != 0 {
         return Err(format!(
             "{}: from one second to a hundred years, in whole seconds",

@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     ("error-among-events", "local", "get web1 --progress json"),
     ("missing-argument", "remote", "get"),
     ("unknown-format", "remote", "list -o xml"),
+    ("duration-in-M", "remote", "extend web1 1M"),
     ("bad-name", "remote", "get Web_1"),
     (
         "bad-name-for-create",
