@@ -27,6 +27,14 @@ pub(super) fn run(
 }
 
 fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
+    if *ui.format() != Format::Table {
+        return Err(Error::usage(
+            Reason::BadArgument,
+            "config validate prints one line for people, and no document",
+        )
+        .hint("leave -o out: the exit status says whether it is valid")
+        .hint("egressctl config view -o json prints the configuration as it is understood"));
+    }
     let config = load_config(global, cancels)?;
     // A named provider shall exist, too.
     if global.provider.is_some() {

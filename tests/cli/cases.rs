@@ -246,6 +246,11 @@ pub(crate) const CASES: &[Case] = &[
     ),
     ("config-init-bad-host", "none", "config init --host nas1"),
     (
+        "config-validate-as-a-document",
+        "remote",
+        "config validate -o json",
+    ),
+    (
         "config-init-over-a-file",
         "remote",
         "config init --host a=b@c --write providers.yaml",
