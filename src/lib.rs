@@ -49,6 +49,7 @@ pub mod undo;
 pub mod units;
 pub mod url;
 pub mod xml;
+pub mod yaml11;
 
 use std::process::ExitCode;
 

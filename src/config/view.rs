@@ -9,6 +9,7 @@ use super::model::{
 };
 use crate::error::{Error, Reason, Result};
 use crate::url::SecretUrl;
+use crate::yaml11::Quoting;
 
 /// The document that means exactly these providers, with nothing left to a default; URLs without what may be secret
 /// in them (see [`hides`]).
@@ -32,7 +33,7 @@ pub fn view_yaml<'a>(providers: impl IntoIterator<Item = &'a Provider>) -> Resul
         // Long lines stay long; text of several lines is a literal block.
         folded_wrap_chars: usize::MAX,
     };
-    serde_saphyr::to_string_with_options(&view(providers), options)
+    serde_saphyr::to_string_with_options(&Quoting(&view(providers)), options)
         .map_err(|error| Error::permanent(Reason::OutputFailed, "writing YAML").because(error))
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::column::Column;
 
 use crate::error::{Error, Reason, Result};
+use crate::yaml11::Quoting;
 
 /// The version of all documents' shape.
 const API_VERSION: &str = "egressctl/v1";
@@ -55,7 +56,7 @@ pub(super) fn to_json<R: Row>(items: &[&R], errors: &[Error]) -> String {
 }
 
 pub(super) fn to_yaml<R: Row>(items: &[&R], errors: &[Error]) -> Result<String> {
-    serde_saphyr::to_string(&value(items, errors)).map_err(|error| {
+    serde_saphyr::to_string(&Quoting(&value(items, errors))).map_err(|error| {
         Error::permanent(Reason::OutputFailed, "the result can't be written as YAML").because(error)
     })
 }
