@@ -42,6 +42,10 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> 
             items,
             errors: found.errors.clone(),
         })?;
+        // A person at a terminal may wonder whether anything was looked at.
+        if args.watch.is_none() && found.instances.is_empty() && found.errors.is_empty() {
+            context.ui.note_instead_of_rows("no instances");
+        }
         // Nobody reads it any more: looking on would only keep the hosts busy.
         let Some(every) = args.watch.filter(|_| is_read) else {
             return Ok(found.errors);

@@ -159,6 +159,14 @@ impl Ui {
         }
     }
 
+    /// Tells a person at a terminal why a table there has no rows.
+    pub fn note_instead_of_rows(&self, text: &str) {
+        let is_table = !matches!(self.format, Format::Json | Format::Yaml | Format::Name);
+        if is_table && io::stdout().is_terminal() {
+            self.note_on_terminal(text);
+        }
+    }
+
     /// Warns; also under `--quiet`.
     pub fn warn(&self, text: &str) {
         let line = format!("{} {text}", self.paint("33", "warning:"));

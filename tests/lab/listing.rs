@@ -219,3 +219,21 @@ fn several_names_are_deleted_in_one_run() {
     assert_eq!(hosts, [json!("nas2"), Value::Null, json!("nas1")], "{run}");
     assert!(!lab.has_domain("nas2", "lt-list-a") && !lab.has_domain("nas1", "lt-list-b"));
 }
+
+#[test]
+fn a_person_is_told_that_there_is_nothing_to_list() {
+    let lab = lab!();
+    let cli = lab.cli();
+    let list = ["list", "--selector", "lt-nobody=has-it"];
+    let seen = cli.run_on_terminal(&list).exits(0);
+    assert_eq!(seen.stdout.trim(), "no instances", "{seen}");
+    for more in [&["-q"][..], &["-o", "name"]] {
+        let seen = cli.run_on_terminal(&[&list, more].concat()).exits(0);
+        assert_eq!(seen.stdout, "", "{seen}");
+    }
+    let document = [&list[..], &["-o", "json"]].concat();
+    let seen = cli.run_on_terminal(&document).exits(0);
+    assert!(!seen.stdout.contains("no instances"), "{seen}");
+    // In a pipe nobody is told.
+    cli.run(&list).exits(0).says_nothing().prints_only("");
+}
