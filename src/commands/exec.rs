@@ -26,7 +26,7 @@ pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
     Ok(ended.map_err(|error| error.on_host(host.name()))?.status())
 }
 
-/// All of stdin: the agent takes it in one piece.
+/// All of stdin: what is wrong with it shows before anything is started.
 fn read_stdin(cancel: &Cancel) -> Result<Vec<u8>> {
     let failed = |what: &str| Error::usage(Reason::BadArgument, format!("stdin {what}"));
     let unread = |error: std::io::Error| failed("can't be read").because(error);

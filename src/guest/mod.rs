@@ -2,6 +2,7 @@
 
 mod ending;
 mod file;
+mod input;
 mod program;
 
 use std::time::Duration;

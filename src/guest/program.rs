@@ -11,18 +11,22 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::file::decode;
-use super::{Agent, GuestFile, ending};
+use super::{Agent, GuestFile, ending, input};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 
-/// The most that a program can be given on its stdin, in bytes: libvirt refuses longer requests.
+/// The most that a program can be given on its stdin, in bytes. It is held in memory, and slow to bring in.
 pub const STDIN_LIMIT: usize = 2 << 20;
 
 /// Gets the directory for the output, then the program's words. What it says itself is captured by the agent: only
 /// a failure before the program's start.
 const SCRIPT: &str = "d=$1; shift; (umask 077; mkdir \"$d\" && : >\"$d/out\" && : >\"$d/err\") || exit 125; \
                       exec \"$@\" >\"$d/out\" 2>\"$d/err\"";
+
+/// The same where the directory is there, with the program's stdin in it.
+const FED_SCRIPT: &str = "d=$1; shift; (umask 077; : >\"$d/out\" && : >\"$d/err\") || exit 125; \
+                          exec \"$@\" <\"$d/in\" >\"$d/out\" 2>\"$d/err\"";
 
 /// How often a running program is looked at: at first, and at most.
 const POLL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
@@ -80,7 +84,7 @@ pub fn run(
 ) -> Result<Ended> {
     let cancel = &host.cancels().work;
     let directory = format!("/var/tmp/egressctl-{}", Uuid::new_v4().simple());
-    let pid = start(agent, program, &directory)?;
+    let pid = start(agent, program, &directory, host)?;
     let mut running = Running {
         agent,
         pid,
@@ -122,14 +126,29 @@ pub fn run(
     }
 }
 
-fn start(agent: Agent<'_>, program: &Program<'_>, directory: &str) -> Result<Value> {
-    let mut words = vec!["-c", SCRIPT, "sh", directory];
-    words.extend(program.words.iter().map(String::as_str));
-    let mut arguments = json!({ "path": "/bin/sh", "arg": words, "capture-output": true });
-    if let Some(stdin) = program.stdin {
-        arguments["input-data"] = BASE64.encode(stdin).into();
+fn start(
+    agent: Agent<'_>,
+    program: &Program<'_>,
+    directory: &str,
+    host: &HostSession,
+) -> Result<Value> {
+    let exec = |script: &str, stdin: Option<&[u8]>| {
+        let mut words = vec!["-c", script, "sh", directory];
+        words.extend(program.words.iter().map(String::as_str));
+        let mut arguments = json!({ "path": "/bin/sh", "arg": words, "capture-output": true });
+        if let Some(stdin) = stdin {
+            arguments["input-data"] = BASE64.encode(stdin).into();
+        }
+        Ok(agent.call("guest-exec", &arguments)?["pid"].clone())
+    };
+    match program.stdin {
+        Some(stdin) if stdin.len() > input::BLOCK => {
+            input::put(agent, directory, stdin, &host.cancels().work)
+                .and_then(|()| exec(FED_SCRIPT, None))
+                .map_err(|error| input::take_back(agent, directory, host, error))
+        }
+        stdin => exec(SCRIPT, stdin),
     }
-    Ok(agent.call("guest-exec", &arguments)?["pid"].clone())
 }
 
 /// A started program.
@@ -317,6 +336,20 @@ mod tests {
         assert!(error.to_string().contains("No space left"), "{error}");
         let unread = Report::read(&json!({"exited": true, "exitcode": 0}), false).unwrap();
         assert!(unread.into_result("web1").is_err());
+    }
+
+    #[test]
+    fn the_other_script_feeds_the_program_from_the_file() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
+        std::fs::write(directory.join("in"), b"a\0b").unwrap();
+        let status = std::process::Command::new("/bin/sh")
+            .args(["-c", FED_SCRIPT, "sh", directory.to_str().unwrap(), "cat"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert_eq!(std::fs::read(directory.join("out")).unwrap(), b"a\0b");
+        assert_eq!(std::fs::read(directory.join("err")).unwrap(), b"");
     }
 
     #[test]

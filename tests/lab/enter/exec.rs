@@ -27,6 +27,18 @@ pub(super) fn is_like_the_command_itself(cli: &Cli) {
     let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
     let words: Vec<&str> = seen.stdout.split_whitespace().collect();
     assert_eq!(words, numbers);
+    // More than the agent takes in one piece, to the last byte; all that is promised.
+    // No block of it is like the one before.
+    let many: Vec<u8> = (0..2 << 20)
+        .map(|n: u32| b'a' + u8::try_from(n % 23).unwrap())
+        .collect();
+    let args = ["exec", NAME, "--stdin", "--", "cat"];
+    let seen = cli.run_with_stdin(&args, &many).exits(0);
+    assert!(
+        seen.stdout.as_bytes() == many,
+        "{} bytes",
+        seen.stdout.len()
+    );
     // The directory of this very command, and no other.
     let left = sh("ls -d /var/tmp/egressctl-*").exits(0);
     assert_eq!(left.stdout.lines().count(), 1, "{left}");
