@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::schema::faults;
+use crate::support::wait_until;
 
 /// egressctl with one configuration and a bare environment.
 pub(crate) struct Cli {
@@ -136,6 +137,20 @@ impl Running {
             "{:?} had ended before SIG{name}",
             self.args
         );
+    }
+
+    /// Waits until it handles signals: before, it would be ended by one as any program is.
+    pub(crate) fn listening(self) -> Self {
+        let status = format!("/proc/{}/status", self.child.id());
+        let catches = || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            // Bit N-1 is signal N's (proc(5)); SIGINT is 2. What has ended has no mask any more.
+            caught.is_none_or(|mask| mask & 2 != 0)
+        };
+        wait_until("it handles signals", Duration::from_secs(30), catches);
+        self
     }
 
     /// Whether it has ended.

@@ -230,7 +230,7 @@ fn address_is_found_by_agent_and_by_arp(lab: &Lab, address: &str) {
     lab.on("nas1", &format!("bash -c ': < /dev/tcp/{address}/3128'"));
     wait_until(
         "the address is found without the agent",
-        Duration::from_secs(30),
+        Duration::from_secs(120),
         || {
             let item = get();
             item["ipSource"] == "arp" && item["ip"] == address

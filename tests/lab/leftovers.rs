@@ -217,8 +217,8 @@ fn an_interrupted_create_takes_everything_back_or_is_done() {
         .exits(0);
     let cli = lab.cli();
     let mut interrupted = 0;
-    for after in [60, 90, 120, 150, 180, 210, 240, 270, 300] {
-        let running = cli.start(&create(name, &[]));
+    for after in [0, 30, 60, 90, 120, 150, 180, 210, 240, 270] {
+        let running = cli.start(&create(name, &[])).listening();
         std::thread::sleep(Duration::from_millis(after));
         let Some(run) = running.interrupt() else {
             lab.run(&["delete", name]).exits(0);
