@@ -8,6 +8,8 @@ mod leftovers;
 
 pub use leftovers::{SEED_HEAD, seed_mark};
 
+use std::time::Duration;
+
 use crate::error::{Error, Reason, Result};
 use crate::find::Managers;
 use crate::host::HostSession;
@@ -22,6 +24,10 @@ use crate::xml::volume::VolumeInfo;
 
 /// Where libvirt keeps the UEFI variables of its domains; a file elsewhere isn't a domain's own.
 const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
+
+/// How often volumes without a domain are looked at before they are said to be left alone, and the time between.
+const LOOKS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether things are deleted, or only found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +76,30 @@ pub fn delete(
         || hypervisor.find_pool(host.pool()),
         || hypervisor.find_domain(name.as_str()),
     );
-    match found? {
-        Some(found) => {
+    let (pool, mut found) = (pool?, found?);
+    let mut gone = Vec::new();
+    let mut looks = LOOKS;
+    loop {
+        if let Some(found) = found {
             let instance = Instance::from_domain(host.name(), found)?;
             ensure_ours(&instance, managers)?;
-            delete_found(host, hypervisor, &instance, name, pool?, None, act)
+            let mut deleted = delete_found(host, hypervisor, &instance, name, pool, None, act)?;
+            deleted.gone.splice(0..0, gone);
+            return Ok(deleted);
         }
-        None => leftovers::delete(host, hypervisor, name, pool?.as_ref(), act),
+        let mut left = leftovers::delete(host, hypervisor, name, pool.as_ref(), act)?;
+        gone.append(&mut left.gone);
+        looks -= 1;
+        if left.kept.is_empty() || looks == 0 {
+            return Ok(Deleted { gone, ..left });
+        }
+        // What is kept may be a create's that is under way: unmarked yet, or used by its domain a moment later.
+        found = hypervisor.find_domain(name.as_str())?;
+        if found.is_none() {
+            host.cancels().work.wait(PAUSE);
+            host.cancels().work.check()?;
+            found = hypervisor.find_domain(name.as_str())?;
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What this run made on a host, so that a failure or an interruption can take it back.
 
+use std::time::Duration;
+
 use crate::delete::seed_mark;
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
@@ -9,6 +11,10 @@ use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
 use crate::owner::Owner;
+
+/// An interrupt closes the connection under a call, which the daemon may still carry out: what it makes is looked for only
+/// that much later.
+const CARRIED_OUT: Duration = Duration::from_millis(300);
 
 /// One thing made, and so one thing to take back. Taking it back twice does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +71,12 @@ impl Undo {
             return cause;
         }
         let left = match host.connect_for_cleanup() {
-            Ok(hypervisor) => self.take_back(&*hypervisor, host.pool()),
+            Ok(hypervisor) => {
+                if matches!(cause.class(), Class::Interrupted(_)) {
+                    host.cancels().cleanup.wait(CARRIED_OUT);
+                }
+                self.take_back(&*hypervisor, host.pool())
+            }
             Err(error) => {
                 log::debug!("clean-up: {error}");
                 self.made

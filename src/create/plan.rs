@@ -138,8 +138,10 @@ fn judge(
     found: Preflight,
 ) -> Result<(Option<String>, Judged)> {
     let Some(instance) = found.existing else {
+        // The host first: whether its pool can be looked into at all is known then.
+        let judged = found.judged?;
         obstacle::ensure_none(host, hypervisor, &spec.name)?;
-        return Ok((None, found.judged?));
+        return Ok((None, judged));
     };
     if let Decision::Refuse(error) = decide(&instance, spec, Timestamp::now()) {
         return Err(error.on_host(host.name()));
