@@ -1,6 +1,6 @@
 //! The end of a program in a guest that nobody waits for any more.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -49,8 +49,6 @@ rm -rf -- "$d""#;
 
 /// How long the agent may take for one command here: somebody waits who wanted to be gone by now.
 const CALL: Duration = Duration::from_secs(5);
-/// How long the script may take; a guest without KVM is slow.
-const LIMIT: Duration = Duration::from_secs(20);
 /// How often its end is looked for.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -60,26 +58,18 @@ const POLL: Duration = Duration::from_millis(200);
 pub(super) fn end(agent: Agent<'_>, directory: &str, pid: &Value, cancel: &Cancel) -> Result<bool> {
     let agent = agent.within(CALL);
     let words = ["-c", SCRIPT, "sh", directory, &pid.to_string()];
-    let arguments = json!({ "path": "/bin/sh", "arg": words });
-    let started = agent.call("guest-exec", &arguments)?;
-    let arguments = json!({ "pid": started["pid"] });
-    let since = Instant::now();
-    while since.elapsed() < LIMIT {
-        let status = agent.call("guest-exec-status", &arguments)?;
-        if status["exited"] == true {
-            // The agent remembers a program until somebody has asked for its end.
-            agent.call("guest-exec-status", &json!({ "pid": pid }))?;
-            return Ok(status["exitcode"] == 0);
-        }
-        cancel.wait(POLL);
-        cancel.check()?;
-    }
-    Ok(false)
+    let Some(ended_well) = agent.run_short("/bin/sh", &words, POLL, cancel)? else {
+        return Ok(false);
+    };
+    // The agent remembers a program until somebody has asked for its end.
+    agent.call("guest-exec-status", &json!({ "pid": pid }))?;
+    Ok(ended_well)
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
+    use std::time::Instant;
 
     use super::*;
 

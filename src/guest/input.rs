@@ -3,7 +3,7 @@
 //! QEMU's agent takes `input-data` in one message. Without KVM, Debian 13's agent took 130 kB of it in 5 s, and with 200 kB it
 //! was deaf for longer than a command may take; blocks of a file it takes one after the other.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,9 +17,7 @@ use crate::host::HostSession;
 /// The most that goes with the request, and with one write to a file, in bytes.
 pub(super) const BLOCK: usize = 48 << 10;
 
-/// How long a directory may take to be made or removed.
-const LIMIT: Duration = Duration::from_secs(20);
-/// How often that is looked at.
+/// How often the end of making or removing a directory is looked for.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Makes the directory, which is nobody else's, and the file `in` in it.
@@ -81,20 +79,8 @@ fn write(
 
 /// Runs a command that takes no time, to its end.
 fn quick(agent: Agent<'_>, path: &str, words: &[&str], cancel: &Cancel) -> Result<()> {
-    let arguments = json!({ "path": path, "arg": words });
-    let started = agent.call("guest-exec", &arguments)?;
-    let arguments = json!({ "pid": started["pid"] });
-    let since = Instant::now();
-    while since.elapsed() < LIMIT {
-        let status = agent.call("guest-exec-status", &arguments)?;
-        if status["exited"] == true {
-            if status["exitcode"] == 0 {
-                return Ok(());
-            }
-            break;
-        }
-        cancel.wait(POLL);
-        cancel.check()?;
+    if agent.run_short(path, words, POLL, cancel)? == Some(true) {
+        return Ok(());
     }
     Err(failed(agent, &format!("{path} failed in the guest")))
 }

@@ -5,10 +5,11 @@ mod file;
 mod input;
 mod program;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::{DomainRef, Hypervisor};
 
@@ -17,6 +18,9 @@ pub use program::{Ended, Program, STDIN_LIMIT, Sink, run};
 
 /// How long the agent may take for one command; without KVM, the start of a process takes seconds.
 const LIMIT: Duration = Duration::from_secs(15);
+
+/// How long a program of our own may take there; a guest without KVM is slow.
+const SHORT: Duration = Duration::from_secs(20);
 
 /// The agent of one guest.
 #[derive(Clone, Copy)]
@@ -45,6 +49,31 @@ impl<'a> Agent<'a> {
     /// The domain's name.
     pub fn name(&self) -> &'a str {
         &self.domain.name
+    }
+
+    /// Runs a short program to its end, which is looked for every `poll`: whether it ended well; none where it goes on
+    /// after [`SHORT`].
+    ///
+    /// Errors: the agent's; [`Reason::Interrupted`].
+    fn run_short(
+        &self,
+        path: &str,
+        words: &[&str],
+        poll: Duration,
+        cancel: &Cancel,
+    ) -> Result<Option<bool>> {
+        let started = self.call("guest-exec", &json!({ "path": path, "arg": words }))?;
+        let arguments = json!({ "pid": started["pid"] });
+        let since = Instant::now();
+        while since.elapsed() < SHORT {
+            let status = self.call("guest-exec-status", &arguments)?;
+            if status["exited"] == true {
+                return Ok(Some(status["exitcode"] == 0));
+            }
+            cancel.wait(poll);
+            cancel.check()?;
+        }
+        Ok(None)
     }
 
     /// One command of the agent (QEMU's qemu-ga-ref); gives what it returned.
