@@ -372,14 +372,20 @@ fn delete_domain(
     let name = &instance.domain.name;
     let nvram = nvram_policy(hypervisor, &instance.info)?;
     if act == Act::Delete {
-        if instance.state.is_active() {
+        let destroy = || {
             hypervisor
                 .destroy_domain(&instance.domain)
-                .map_err(|error| error.while_doing(format!("destroying domain {name}")))?;
+                .map_err(|error| error.while_doing(format!("destroying domain {name}")))
+        };
+        if instance.state.is_active() {
+            destroy()?;
         }
         hypervisor
             .undefine_domain(&instance.domain, nvram)
             .map_err(|error| error.while_doing(format!("undefining domain {name}")))?;
+        // libvirt undefines a running domain, too, and lets it run on without a definition: this one, if somebody
+        // started it meanwhile (its create may be under way).
+        destroy()?;
     }
     deleted.gone.push(format!("domain {name}"));
     if let (NvramPolicy::Keep, Some(path)) = (nvram, &instance.info.nvram) {

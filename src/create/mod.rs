@@ -6,6 +6,7 @@ mod hollow;
 mod obstacle;
 pub mod plan;
 mod preflight;
+mod running;
 mod spec;
 pub mod survey;
 pub mod wait;
@@ -14,8 +15,6 @@ pub use plan::plan;
 pub use preflight::{Preflight, preflight};
 pub use spec::{CloudInit, CreateSpec, OVERLAY_ROOM};
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use crate::error::{Class, Error, Reason, Result};
@@ -23,11 +22,12 @@ use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
-use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor, SHUTOFF_DESTROYED};
+use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor};
 use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
+use running::{ensure_running, start};
 
 /// An instance that exists and runs, as the host had it then.
 #[derive(Debug, Clone)]
@@ -284,21 +284,6 @@ fn make(
     Ok(Outcome::Unread(domain))
 }
 
-/// How long a delete takes from the end of the domain's process to the end of the domain.
-const DELETE_TAKES: Duration = Duration::from_secs(1);
-
-/// Whether the domain was deleted by somebody else, who ended its process while it was being started.
-fn was_deleted(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> bool {
-    let is_gone = || {
-        let state = hypervisor.domain_state(domain);
-        state.is_err_and(|error| error.reason() == Reason::InstanceNotFound)
-    };
-    is_gone() || {
-        std::thread::sleep(DELETE_TAKES);
-        is_gone()
-    }
-}
-
 /// A `delete` of the name that came before the domain was defined has found seed and overlay without one.
 fn lost_disk(
     host: &HostSession,
@@ -313,58 +298,6 @@ fn lost_disk(
     }
     let what = format!("volume {overlay} was deleted while the instance was being made");
     Error::transient(Reason::InstanceNotFound, what).because(error)
-}
-
-fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
-    hypervisor.create_domain(domain).map_err(|error| {
-        if error.reason() == Reason::LibvirtError && was_deleted(hypervisor, domain) {
-            return deleted_meanwhile(domain).because(error);
-        }
-        let denied = error.causes().iter().any(|cause| cause.contains("Permission denied"));
-        let error = error.while_doing(format!("starting domain {}", domain.name));
-        if denied {
-            error.hint("QEMU may not read the pool's files: with AppArmor allow the pool's directory in /etc/apparmor.d/local/abstractions/libvirt-qemu, with SELinux label it virt_image_t")
-        } else {
-            error
-        }
-    })
-}
-
-/// A KVM guest on a host whose KVM doesn't work "starts" and is paused at once; one that another run deletes is
-/// destroyed, and a moment later gone.
-fn ensure_running(
-    hypervisor: &dyn Hypervisor,
-    domain: &DomainRef,
-    state: DomainState,
-) -> Result<()> {
-    let name = &domain.name;
-    match state {
-        DomainState::Running | DomainState::Blocked | DomainState::NoState => Ok(()),
-        DomainState::Shutoff(SHUTOFF_DESTROYED) if was_deleted(hypervisor, domain) => {
-            Err(deleted_meanwhile(domain))
-        }
-        DomainState::Shutoff(SHUTOFF_DESTROYED) => Err(Error::transient(
-            Reason::NotRunning,
-            format!("domain {name} was started, and at once destroyed by somebody else"),
-        )
-        .hint("run it again to start it")),
-        _ => Err(Error::permanent(
-            Reason::NotRunning,
-            format!("domain {name} was started, but is {state}"),
-        )
-        .hint(format!(
-            "on the host: tail /var/log/libvirt/qemu/{name}.log"
-        ))
-        .hint("on the host: virt-host-validate qemu (KVM may be there and still not work)")),
-    }
-}
-
-fn deleted_meanwhile(domain: &DomainRef) -> Error {
-    let what = format!(
-        "domain {} was deleted while it was being started",
-        domain.name
-    );
-    Error::transient(Reason::InstanceNotFound, what)
 }
 
 fn reread(host: &HostSession, domain: &DomainRef) -> Result<Instance> {

@@ -64,6 +64,9 @@ pub const SHUTOFF_DESTROYED: u32 = 2;
 /// The reason in [`DomainState::Paused`] that says that its QEMU is being set up (`VIR_DOMAIN_PAUSED_STARTING_UP`).
 pub const PAUSED_STARTING_UP: u32 = 11;
 
+/// The reason in [`DomainState::Paused`] that says that its QEMU is ending (`VIR_DOMAIN_PAUSED_SHUTTING_DOWN`).
+pub const PAUSED_SHUTTING_DOWN: u32 = 8;
+
 impl DomainState {
     /// From the numbers of `virDomainGetState`.
     pub fn from_raw(state: u32, reason: u32) -> Self {
@@ -108,7 +111,7 @@ impl fmt::Display for DomainState {
                     5 => "I/O error",
                     6 => "watchdog",
                     7 => "from snapshot",
-                    8 => "shutting down",
+                    PAUSED_SHUTTING_DOWN => "shutting down",
                     9 => "snapshot",
                     10 => "crashed",
                     PAUSED_STARTING_UP => "starting up",

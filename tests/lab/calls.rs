@@ -85,7 +85,7 @@ fn delete(domains: usize, volumes: usize) -> Vec<(&'static str, usize)> {
         // Its own and, for this, everybody's.
         ("virDomainGetXMLDesc", 1 + domains),
         ("virStorageVolGetXMLDesc", 2 + volumes),
-        ("virDomainDestroy", 1),
+        ("virDomainDestroy", 2),
         ("virDomainUndefineFlags", 1),
         ("virStorageVolDelete", 2),
     ]

@@ -129,6 +129,26 @@ fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
     lab.run(&create(name, &[])).exits(0);
 }
 
+#[test]
+fn what_somebody_starts_while_it_is_deleted_does_not_run_on() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-started";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let slow = lab.cli().binary(binary);
+    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainUndefineFlags:1");
+    let deleting = slow.start(&["delete", name]);
+    wait_until("its process ended", Duration::from_secs(20), || {
+        let state = lab.virsh("nas1", &["domstate", name]);
+        state.trim() == "shut off"
+    });
+    lab.virsh("nas1", &["start", name]);
+    deleting.wait().exits(0);
+    assert!(!lab.has_domain("nas1", name), "undefined, it would run on");
+    assert!(lab.volumes("nas1", name).is_empty(), "deleted");
+}
+
 /// Fails unless a create that lost against a delete of the same name says just that.
 #[track_caller]
 fn assert_true(run: Run) {
