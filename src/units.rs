@@ -58,6 +58,11 @@ pub fn timestamp(at: Timestamp) -> String {
     whole(at).to_string()
 }
 
+/// The same with milliseconds: `2026-11-29T19:38:00.042Z`.
+pub fn to_the_millisecond(at: Timestamp) -> String {
+    format!("{at:.3}")
+}
+
 /// This moment, in whole seconds: what is recorded is compared and shown without fractions.
 pub fn now() -> Timestamp {
     whole(Timestamp::now())

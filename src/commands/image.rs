@@ -78,7 +78,7 @@ fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             let instances = instances_on(view, &base);
             document
                 .items
-                .push(ImageRecord::new(&view.host, &base, instances));
+                .push(ImageRecord::new(&view.host, &base, instances, now));
         }
     }
     context.ui.document(&document)?;
@@ -180,7 +180,7 @@ fn removal(view: &HostView, base: &Base<'_>, asked: &str) -> Result<Option<Decis
         )),
         BaseState::Operator => Ok(None),
         BaseState::Pulling => Err(in_use("it is being pulled", volume)),
-        BaseState::Ready if base.marker.is_none_or(|m| m.pulled_at.is_none()) => {
+        BaseState::Ready if base.marker.is_none_or(|m| m.pulled().is_none()) => {
             Err(Error::permanent(
                 Reason::InDoubt,
                 format!("volume {volume} has a marker that isn't egressctl's: it was left alone"),

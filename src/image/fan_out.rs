@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use jiff::Timestamp;
+
 use super::claim::Claim;
 use super::head;
 use super::identity::{Identity, Validators};
@@ -189,7 +191,7 @@ impl FanOut<'_> {
             volume_size: ended.volume.bytes,
             digests: ended.published,
             url,
-            pulled_at: units::now().to_string(),
+            pulled_at: units::to_the_millisecond(Timestamp::now()),
         });
         for feed in feeds.iter().flatten() {
             // A host that is gone has its own error.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
+
 use super::digest::sha256_hex;
 use super::sums::{Algorithm, Checksum};
 use crate::config::{Image, ImageFormat};
@@ -162,7 +164,7 @@ pub struct Marker {
     pub url: Option<String>,
     /// The id of the URL that was asked for.
     pub source: Option<String>,
-    /// When it was pulled (RFC 3339, UTC).
+    /// When it was pulled (RFC 3339, UTC, with milliseconds: generations may come within one second).
     pub pulled_at: Option<String>,
     /// What it was verified against: `sha256`, `sha512` or `nothing`.
     pub verified: Option<String>,
@@ -192,6 +194,11 @@ impl Marker {
             }
         }
         text
+    }
+
+    /// When it was pulled, where the marker is ours: the operator's holds the digest alone.
+    pub fn pulled(&self) -> Option<Timestamp> {
+        self.pulled_at.as_deref()?.parse().ok()
     }
 
     /// Reads a marker; `None` where it doesn't start with 64 hex digits, as after a crash while it was written.

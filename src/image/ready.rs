@@ -1,5 +1,7 @@
 //! Whether an image is ready on a host: base volume and marker are there, and the marker vouches for the content.
 
+use std::cmp::Reverse;
+
 use super::identity::{
     Identity, MARKER_LIMIT, Marker, is_generation_of, marker_volume, pin_of, source_of,
 };
@@ -84,8 +86,7 @@ fn newest_first(image: &Image, mut generations: Vec<(String, Marker)>) -> Vec<(S
         let verified = marker.verified.as_deref().is_some_and(|by| by != "nothing");
         marker.source.as_ref() == Some(&source) && (verified || image.checksum_url.is_none())
     });
-    // RFC 3339 in UTC without fractions sorts as text.
-    generations.sort_by(|(_, a), (_, b)| b.pulled_at.cmp(&a.pulled_at));
+    generations.sort_by_key(|(_, marker)| Reverse(marker.pulled()));
     generations
 }
 
@@ -163,13 +164,14 @@ mod tests {
         };
         let generations = vec![
             generation("old", Some(source_of(&image)), "2026-01-02T03:04:05Z"),
+            generation("later", Some(source_of(&image)), "2026-01-02T03:04:05.002Z"),
             generation("new", Some(source_of(&image)), "2026-02-02T03:04:05Z"),
             generation("other", Some(source_of(&other)), "2026-03-02T03:04:05Z"),
             generation("unknown", None, "2026-03-02T03:04:05Z"),
         ];
         let sorted = newest_first(&image, generations);
         let names: Vec<&str> = sorted.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["new", "old"]);
+        assert_eq!(names, ["new", "later", "old"]);
         let checked = Image {
             checksum_url: Some("https://example.net/SHA256SUMS".into()),
             ..image

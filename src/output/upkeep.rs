@@ -1,11 +1,15 @@
 //! The items of gc and of the image commands. Renaming anything in here changes the interface.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use crate::gc::Item;
 use crate::gc::plan::{Base, BaseState, Kind};
+use crate::image::identity::Marker;
 
 /// One thing that gc deletes, or kept.
 #[derive(Debug, Clone, Serialize)]
@@ -92,12 +96,15 @@ pub struct ImageRecord {
     wanted: bool,
     used_by: Vec<String>,
     instances: Vec<String>,
+    #[serde(skip)]
+    age: Option<Duration>,
 }
 
 impl ImageRecord {
     /// The record of a base image; `instances` are those that run on it.
-    pub fn new(host: &str, base: &Base<'_>, instances: Vec<String>) -> Self {
+    pub fn new(host: &str, base: &Base<'_>, instances: Vec<String>, now: Timestamp) -> Self {
         let marker = base.marker;
+        let pulled = marker.and_then(Marker::pulled);
         let probed =
             (base.volume.format.as_deref() == Some("qcow2")).then_some(base.volume.capacity);
         ImageRecord {
@@ -118,6 +125,7 @@ impl ImageRecord {
             wanted: base.wanted && base.state != BaseState::Unfinished,
             used_by: base.users.clone(),
             instances,
+            age: pulled.and_then(|at| Duration::try_from(now.duration_since(at)).ok()),
         }
     }
 }
@@ -131,7 +139,7 @@ impl Row for ImageRecord {
         column("STATE", |row| Cell::text_of(row.state)),
         column("SIZE", |row| Cell::Bytes(row.size_bytes)),
         column("VIRTUAL", |row| Cell::size(row.virtual_size_bytes)),
-        column("PULLED", |row| Cell::maybe(row.pulled_at.as_deref())),
+        column("PULLED", |row| row.age.map_or(Cell::Empty, Cell::Age)),
         column("VERIFIED", |row| {
             Cell::maybe(row.verified_against.as_deref())
         }),

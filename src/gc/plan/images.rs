@@ -203,7 +203,8 @@ fn decide_ready(
         return None;
     }
     let claim = judge.view.claims.get(&name.volume);
-    let verdict = pulled_at(marker)
+    let verdict = marker
+        .pulled()
         .ok_or_else(|| "in doubt: its marker isn't egressctl's".to_owned())
         .and_then(|pulled| {
             ensure_unused(judge, base)?;
@@ -247,7 +248,7 @@ fn decide_record(judge: &Judge<'_>, name: &BaseName) -> Option<Decision> {
     let info = view.files.volume(&shown)?;
     let verdict = ensure_nobody_pulls(judge, name, claim)
         .and_then(|()| match marker {
-            Some(MarkerView::Valid(marker)) if pulled_at(marker).is_none() => {
+            Some(MarkerView::Valid(marker)) if marker.pulled().is_none() => {
                 Err("in doubt: a marker without its base that isn't egressctl's".to_owned())
             }
             Some(MarkerView::Other) => Err("in doubt: it is something else".to_owned()),
@@ -326,11 +327,6 @@ fn ensure_claim_dead(judge: &Judge<'_>, name: &BaseName, claim: &ClaimView) -> R
         .map_err(|why| format!("perhaps it is being pulled: its claim is {why}"))
 }
 
-/// When our own marker says that the image was pulled; the operator's markers hold the digest alone.
-fn pulled_at(marker: &Marker) -> Option<Timestamp> {
-    marker.pulled_at.as_deref()?.parse().ok()
-}
-
 /// When the newest of each image (key and format) was pulled.
 type Newest = BTreeMap<(String, String), Timestamp>;
 
@@ -340,7 +336,7 @@ fn newest(view: &HostView) -> Newest {
         let MarkerView::Valid(marker) = marker else {
             continue;
         };
-        let (Some(name), Some(pulled)) = (BaseName::parse(base), pulled_at(marker)) else {
+        let (Some(name), Some(pulled)) = (BaseName::parse(base), marker.pulled()) else {
             continue;
         };
         if view.files.volume(base).is_some() {
@@ -361,6 +357,6 @@ fn is_wanted(name: &BaseName, marker: &Marker, images: &[Image], newest: &Newest
                 return Identity::pinned(image, pin).is_vouched_by(marker);
             }
             let latest = newest.get(&(name.key.clone(), name.format.clone()));
-            latest.copied() == pulled_at(marker)
+            latest.copied() == marker.pulled()
         })
 }
