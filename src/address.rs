@@ -1,4 +1,4 @@
-//! Asking a host where an instance is reached: guest agent first, then DHCP lease, then ARP.
+//! Asking a host where an instance is reached: guest agent first, where one may answer, then DHCP lease, then ARP.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +7,7 @@ use crate::host::HostSession;
 use crate::instance::{Addresses, Instance, routable};
 use crate::libvirt::{AddressSource, Hypervisor, InterfaceInfo};
 use crate::parallel;
+use crate::xml::domain_info::AgentChannel;
 
 /// In the order of trust: the guest knows best, ARP may be stale. An agent mostly answers, and then nobody else is asked;
 /// the other two are asked together.
@@ -44,7 +45,8 @@ impl<'a> Asker<'a> {
 
     /// The instance's addresses from the first source that knows any, and what each source said.
     ///
-    /// A source that fails means "no address yet": an agent that isn't there, or hangs, is normal.
+    /// A source that fails means "no address yet": an agent that isn't there, or hangs, is normal. Where the instance's
+    /// XML, just read, shows that none can answer, none is asked: that would take a round trip for an error.
     pub fn find(&self, instance: &Instance) -> (Addresses, Vec<Asked>) {
         let macs = instance.macs();
         let mut asked = Vec::new();
@@ -74,6 +76,16 @@ impl<'a> Asker<'a> {
     }
 
     fn ask(&self, instance: &Instance, source: AddressSource) -> Result<Vec<InterfaceInfo>> {
+        if source == AddressSource::Agent {
+            let why = match instance.info.agent {
+                AgentChannel::None => Some("it has no channel for a guest agent"),
+                AgentChannel::Closed => Some("no guest agent is connected"),
+                AgentChannel::Open => None,
+            };
+            if let Some(why) = why {
+                return Err(Error::transient(Reason::AgentUnavailable, why));
+            }
+        }
         let ask = || {
             self.connect()?
                 .interface_addresses(&instance.domain, source)

@@ -71,7 +71,7 @@ impl Look {
 ///
 /// Errors: [`Reason::NotReady`] when the time is up (Transient), with what was seen last, or when cloud-init failed
 /// (Permanent); [`Reason::NotRunning`] when
-/// the domain stops; the instance stays in either case.
+/// the domain stops; the instance stays in either case. [`Reason::InstanceNotFound`] (Transient) when it was deleted.
 pub fn wait(
     host: &HostSession,
     instance: &Instance,
@@ -85,6 +85,7 @@ pub fn wait(
         let seen = match look(host, instance, what, deadline) {
             Ok(Look::Ready(ready)) => return Ok(*ready),
             Ok(Look::NotYet(seen)) => seen,
+            Err(error) if error.reason() == Reason::InstanceNotFound => return Err(error),
             // A connection that breaks while waiting is dialled again.
             Err(error) if error.class() == Class::Transient => error.to_string(),
             Err(error) => return Err(error.on_host(host.name())),
@@ -130,13 +131,19 @@ fn not_running(instance: &Instance) -> Error {
     )
 }
 
+fn vanished(instance: &Instance) -> Error {
+    let what = format!("instance {} was deleted meanwhile", instance.domain.name);
+    Error::transient(Reason::InstanceNotFound, what)
+        .on_host(&instance.host)
+        .hint("somebody deleted it: run it again to make it anew")
+}
+
 fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instant) -> Result<Look> {
     let hypervisor = host.connect()?;
-    let state = hypervisor.domain_state(&instance.domain)?;
-    let mut now = Instance {
-        state,
-        ..instance.clone()
-    };
+    // Its XML anew, too: it shows whether an agent is there by now.
+    let found = hypervisor.read_domain(&instance.domain)?;
+    let found = found.ok_or_else(|| vanished(instance))?;
+    let mut now = Instance::from_domain(host.name(), found)?;
     if !now.may_have_addresses() {
         return Err(not_running(&now));
     }

@@ -28,8 +28,21 @@ pub struct DomainInfo {
     pub disks: Vec<DiskInfo>,
     /// Its network interfaces, in order.
     pub interfaces: Vec<InterfaceInfo>,
+    /// Its guest agent's channel.
+    pub agent: AgentChannel,
     /// Whose it is.
     pub mark: Mark,
+}
+
+/// What is known of the channel to the agent in the guest (libvirt's `qemuFindAgentConfig` says which it is).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentChannel {
+    /// There is none: no agent will ever answer.
+    None,
+    /// Nobody in the guest has opened it: libvirt refuses every question to the agent, and logs that as an error.
+    Closed,
+    /// An agent may answer: it is open, or libvirt doesn't say, as for a domain that is off.
+    Open,
 }
 
 /// What a domain boots with, as libvirt has it.
@@ -128,6 +141,9 @@ impl DomainInfo {
             }),
             disks: devices("disk").map(disk).collect(),
             interfaces: devices("interface").map(interface).collect(),
+            agent: devices("channel")
+                .find_map(agent_channel)
+                .unwrap_or(AgentChannel::None),
             mark: root.find("metadata").map_or(Mark::None, Mark::in_metadata),
             name,
         })
@@ -153,9 +169,23 @@ fn is_needless(around: &[Element], local: &[u8]) -> bool {
             local,
             b"name" | b"uuid" | b"vcpu" | b"memory" | b"os" | b"devices" | b"metadata"
         ),
-        [_domain, within] if within.local == "devices" => !matches!(local, b"disk" | b"interface"),
+        [_domain, within] if within.local == "devices" => {
+            !matches!(local, b"disk" | b"interface" | b"channel")
+        }
         _ => false,
     }
+}
+
+/// The agent's channel, if it is that.
+fn agent_channel(channel: &Element) -> Option<AgentChannel> {
+    let target = |name: &str| channel.attribute_at(&["target"], name);
+    if (target("type"), target("name")) != (Some("virtio"), Some("org.qemu.guest_agent.0")) {
+        return None;
+    }
+    Some(match target("state") {
+        Some("disconnected") => AgentChannel::Closed,
+        _ => AgentChannel::Open,
+    })
 }
 
 /// An element's size in bytes, by its `unit` attribute: libvirt's `virScaleInteger` takes `k` and `KiB`

@@ -1,19 +1,18 @@
-//! What hangs: a halted sshd, a halted libvirtd, a cable cut in mid-upload, guest agents that never answer. Every command
+//! What hangs: a halted sshd, a halted libvirtd, a cable cut in mid-upload (guest agents: enter/agents.rs). Every command
 //! ends by its limits, or at once when it is interrupted; the other hosts have their results.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{Cli, Running};
-use crate::crash::{faulty, revive};
-use crate::instances::create;
+use crate::crash::revive;
 use crate::lab;
 use crate::pull::{assert_ready, is_base, with_image};
 use crate::support::{Cleanup, HOSTS, Lab, wait_until};
 
 /// Limits that no test has to wait long for.
-const SHORT: &str = "dial=4 rpc=5 start=10 stream=5 agent=4";
+pub(crate) const SHORT: &str = "dial=4 rpc=5 start=10 stream=5 agent=4";
 
 /// Far less than the defaults' sum, far more than any of these takes.
 const SOON: Duration = Duration::from_secs(25);
@@ -173,54 +172,4 @@ fn an_interrupt_ends_a_stuck_upload_and_a_second_one_its_clean_up() {
         drop(halted);
         assert_converges(&lab, key);
     }
-}
-
-#[test]
-fn agents_that_hang_cost_their_own_rows_an_address_and_the_list_one_limit() {
-    let lab = lab!();
-    let Some(binary) = faulty() else { return };
-    let names: Vec<String> = (1..=8).map(|n| format!("lt-agent-{n}")).collect();
-    let _instances: Vec<_> = names.iter().map(|name| lab.instance(name)).collect();
-    lab.run(&create("lt-agent-1", &[])).exits(0);
-    lab.run(&create("lt-agent-2", &[])).exits(0);
-    // The rest needn't run to be listed.
-    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", "lt-agent-1"]);
-    for name in &names[2..] {
-        let other = xml.replace("lt-agent-1", name);
-        let other: String = other
-            .lines()
-            .filter(|line| !line.contains("<uuid>") && !line.contains("<mac "))
-            .collect();
-        std::fs::write(lab.path("nas1/lib/lt-agent.xml"), other).unwrap();
-        lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-agent.xml"]);
-    }
-    let list = |hanging: u32| {
-        let fault = format!("hang:virDomainInterfaceAddresses:{hanging}");
-        let cli = lab.cli().binary(binary.clone());
-        let cli = cli
-            .env("EGRESSCTL_FAULT", fault)
-            .env("EGRESSCTL_LIMITS", SHORT);
-        let run = cli.run(&["list", "-o", "json", "-v"]).exits(0);
-        let rows: Vec<Value> = run.items();
-        let ours = rows
-            .iter()
-            .filter(|row| row["name"].to_string().contains("lt-agent-"));
-        assert_eq!(ours.count(), names.len(), "every row\n{run}");
-        run
-    };
-    // Each hangs until its limit, all at the same time; then the host is asked for its leases and its ARP table.
-    let both = list(2);
-    let asked = |source: &str, name: &str| {
-        let line = format!("domain={name} source={source}");
-        let mut lines = both.stderr.lines().filter(|text| text.contains(&line));
-        lines.any(|text| !text.contains("error="))
-    };
-    for name in &names[..2] {
-        assert!(asked("arp", name) && asked("lease", name), "{name}\n{both}");
-    }
-    let (one, both) = (list(1).took, both.took);
-    assert!(
-        both < one + Duration::from_secs(3),
-        "two that hang take no longer than one: {both:?}, {one:?}"
-    );
 }

@@ -17,6 +17,33 @@ fn path(path: &str) -> DiskSource {
 }
 
 #[test]
+fn an_agent_is_asked_unless_its_channel_shows_that_nobody_is_there() {
+    let closed = "state='disconnected'";
+    let table = [
+        (RUNNING.to_owned(), AgentChannel::Closed),
+        (
+            RUNNING.replace(closed, "state='connected'"),
+            AgentChannel::Open,
+        ),
+        (RUNNING.replace(closed, ""), AgentChannel::Open),
+        (INACTIVE.to_owned(), AgentChannel::Open),
+        (
+            INACTIVE.replace("org.qemu.guest_agent.0", "com.example.0"),
+            AgentChannel::None,
+        ),
+        (
+            INACTIVE
+                .replace("<channel ", "<parallel ")
+                .replace("</channel>", "</parallel>"),
+            AgentChannel::None,
+        ),
+    ];
+    for (xml, expected) in table {
+        assert_eq!(DomainInfo::parse(&xml).unwrap().agent, expected);
+    }
+}
+
+#[test]
 fn a_real_dump_is_read_in_full() {
     let info = DomainInfo::parse(RUNNING).unwrap();
     assert_eq!(info.name, "web-1");
@@ -55,6 +82,7 @@ fn a_real_dump_is_read_in_full() {
         device: Some("vnet0".into()),
     };
     assert_eq!(info.interfaces, [interface]);
+    assert_eq!(info.agent, AgentChannel::Closed);
     assert_eq!(info.mark.uid(), Some("0f5e8a9c"));
     let fragment = Mark::from_fragment(Manager::Egressctl, FRAGMENT).unwrap();
     assert_eq!(
