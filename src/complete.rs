@@ -37,7 +37,6 @@ pub fn answer() -> bool {
     {
         return false;
     }
-    crate::libvirt::silence_library();
     let words = Arc::new(Words::after_escape(std::env::args_os()));
     let request = CompleteEnv::with_factory(|| with_candidates(command(), &words))
         .var(VARIABLE)

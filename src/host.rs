@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::cancel::Cancel;
 use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
 use crate::error::{Reason, Result};
-use crate::libvirt::{Connection, Hypervisor, Limits};
+use crate::libvirt::{self, Connection, Hypervisor, Limits};
 use crate::limits::TimeLimits;
+use crate::parallel;
 use crate::ssh::{self, DialOptions, Link, Prompt};
 
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
@@ -174,10 +175,12 @@ impl HostSession {
     fn open(&self, cancel: &Cancel, dial_limit: Duration, limits: Limits) -> Result<Connection> {
         cancel.check()?;
         let name = self.name();
-        let link = match &self.config.reach {
-            Reach::Local => ssh::local(name)?,
-            Reach::Ssh(target) => self.dial(target, cancel, dial_limit)?,
+        let link = || match &self.config.reach {
+            Reach::Local => ssh::local(name),
+            Reach::Ssh(target) => self.dial(target, cancel, dial_limit),
         };
+        let ((), link) = parallel::both(libvirt::preload, link);
+        let link = link?;
         self.open_forward(&link)
             .map_err(|error| error.at_stage("forward"))?;
         Connection::open(name, Arc::new(link), cancel, limits)

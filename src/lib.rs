@@ -64,7 +64,6 @@ pub fn main() -> ExitCode {
     };
     let ui = output::Ui::new(&cli.global);
     start_log(cli.global.verbose, &ui);
-    libvirt::silence_library();
     let cancels = host::Cancels::new();
     if let Err(error) = signals::watch(&cancels) {
         ui.error(&error);

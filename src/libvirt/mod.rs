@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 
-pub use real::{Connection, Limits, silence_library};
+pub use real::{Connection, Limits, preload};
 
 /// Calls of one connection that are under way at once, for look-ups of many objects. libvirtd serves five at a time by
 /// default, but over distance more in the pipe is what counts. Measured with 1,000 domains and 3,000 volumes at 30 ms:

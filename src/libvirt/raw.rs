@@ -1,8 +1,14 @@
-//! The few libvirt calls that the `virt` crate doesn't cover. The only file with `unsafe`.
+//! libvirt's client library: loaded when it is needed, and the few calls that the `virt` crate doesn't cover. The only file
+//! with `unsafe`.
 #![allow(unsafe_code)]
+// libvirt's own names.
+#![allow(non_snake_case)]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_ulonglong, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::{Once, OnceLock};
 
+use libloading::Library;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::sys;
@@ -108,5 +114,173 @@ unsafe fn state_record(record: sys::virDomainStatsRecordPtr) -> Option<StateReco
             }
         }
         Some(state)
+    }
+}
+
+/// The calls of libvirt's client library that this program makes, each a function that the `virt` crate links to in
+/// place of the library's own. The library is loaded when it is first needed: it brings 60 others with it, 15 ms of
+/// processor time, which `--help` and a shell's completion don't need, and a connection spends while it waits for the host.
+///
+/// That each has the signature of libvirt's header (as bindgen read it) is checked when it is compiled.
+macro_rules! calls {
+    ($($library:literal { $(fn $name:ident($($arg:ident: $kind:ty),*) $(-> $result:ty)?;)* })*) => {
+        /// Where the library's functions are.
+        struct Calls {
+            $($($name: unsafe extern "C" fn($($kind),*) $(-> $result)?,)*)*
+        }
+
+        impl Calls {
+            fn load() -> std::result::Result<Calls, libloading::Error> {
+                // SAFETY: libvirt's libraries run no code of their own when they are loaded that could disturb others, and
+                // stay loaded until the process ends. The signatures are those of its headers, which never change.
+                unsafe {
+                    $($(let $name;)*)*
+                    $({
+                        let library = ManuallyDrop::new(Library::new($library)?);
+                        $($name = *library.get(stringify!($name))?;)*
+                    })*
+                    Ok(Calls { $($($name,)*)* })
+                }
+            }
+        }
+
+        $($(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($arg: $kind),*) $(-> $result)? {
+                let calls = CALLS.get().and_then(|calls| calls.as_ref().ok());
+                // Whoever has a handle, or wants one, has loaded the library.
+                let calls = calls.expect("libvirt's client library is loaded");
+                // SAFETY: passed on as they are: the caller vouches for the arguments.
+                unsafe { (calls.$name)($($arg),*) }
+            }
+            const _: unsafe extern "C" fn($($kind),*) $(-> $result)? = sys::$name;
+        )*)*
+    };
+}
+
+/// Filled before anything in the library is called: its own calls of these names may come through the functions here, too,
+/// as a program's symbols go before a library's.
+static CALLS: OnceLock<std::result::Result<Calls, String>> = OnceLock::new();
+static QUIET: Once = Once::new();
+
+/// An error with what is behind it: libloading's own words leave out which file it was.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let behind = std::iter::successors(error.source(), |error| error.source());
+    behind.fold(error.to_string(), |text, error| format!("{text}: {error}"))
+}
+
+/// Loads libvirt's client library, if that wasn't done yet, and makes it silent: it prints every error on stderr unless its
+/// handler is replaced (`virSetErrorFunc`), for the whole process.
+///
+/// Errors: the dynamic linker's words, where the library isn't installed or lacks a call.
+pub(super) fn load() -> std::result::Result<(), &'static str> {
+    unsafe extern "C" fn quiet(_: *mut c_void, _: sys::virErrorPtr) {}
+    let calls = CALLS.get_or_init(|| Calls::load().map_err(|error| in_full(&error)));
+    let calls = calls.as_ref().map_err(String::as_str)?;
+    // SAFETY: the handler takes what virErrorFunc says, and does nothing.
+    QUIET.call_once(|| unsafe { (calls.virSetErrorFunc)(std::ptr::null_mut(), Some(quiet)) });
+    Ok(())
+}
+
+calls! {
+    "libvirt.so.0" {
+        fn virConnectClose(conn: sys::virConnectPtr) -> c_int;
+        fn virConnectGetAllDomainStats(
+            conn: sys::virConnectPtr, stats: c_uint, ret_stats: *mut *mut sys::virDomainStatsRecordPtr,
+            flags: c_uint
+        ) -> c_int;
+        fn virConnectGetCapabilities(conn: sys::virConnectPtr) -> *mut c_char;
+        fn virConnectGetDomainCapabilities(
+            conn: sys::virConnectPtr, emulatorbin: *const c_char, arch: *const c_char, machine: *const c_char,
+            virttype: *const c_char, flags: c_uint
+        ) -> *mut c_char;
+        fn virConnectGetHostname(conn: sys::virConnectPtr) -> *mut c_char;
+        fn virConnectGetLibVersion(conn: sys::virConnectPtr, lib_ver: *mut c_ulong) -> c_int;
+        fn virConnectGetVersion(conn: sys::virConnectPtr, hv_ver: *mut c_ulong) -> c_int;
+        fn virConnectIsAlive(conn: sys::virConnectPtr) -> c_int;
+        fn virConnectListAllDomains(
+            conn: sys::virConnectPtr, domains: *mut *mut sys::virDomainPtr, flags: c_uint
+        ) -> c_int;
+        fn virConnectListAllStoragePools(
+            conn: sys::virConnectPtr, pools: *mut *mut sys::virStoragePoolPtr, flags: c_uint
+        ) -> c_int;
+        fn virConnectOpen(name: *const c_char) -> sys::virConnectPtr;
+        fn virDomainCreate(domain: sys::virDomainPtr) -> c_int;
+        fn virDomainDefineXMLFlags(conn: sys::virConnectPtr, xml: *const c_char, flags: c_uint) -> sys::virDomainPtr;
+        fn virDomainDestroy(domain: sys::virDomainPtr) -> c_int;
+        fn virDomainFree(domain: sys::virDomainPtr) -> c_int;
+        fn virDomainGetName(domain: sys::virDomainPtr) -> *const c_char;
+        fn virDomainGetState(
+            domain: sys::virDomainPtr, state: *mut c_int, reason: *mut c_int, flags: c_uint
+        ) -> c_int;
+        fn virDomainGetUUIDString(domain: sys::virDomainPtr, buf: *mut c_char) -> c_int;
+        fn virDomainGetXMLDesc(domain: sys::virDomainPtr, flags: c_uint) -> *mut c_char;
+        fn virDomainInterfaceAddresses(
+            dom: sys::virDomainPtr, ifaces: *mut *mut sys::virDomainInterfacePtr, source: c_uint, flags: c_uint
+        ) -> c_int;
+        fn virDomainLookupByName(conn: sys::virConnectPtr, name: *const c_char) -> sys::virDomainPtr;
+        fn virDomainLookupByUUIDString(conn: sys::virConnectPtr, uuid: *const c_char) -> sys::virDomainPtr;
+        fn virDomainOpenConsole(
+            dom: sys::virDomainPtr, dev_name: *const c_char, st: sys::virStreamPtr, flags: c_uint
+        ) -> c_int;
+        fn virDomainRef(domain: sys::virDomainPtr) -> c_int;
+        fn virDomainResume(domain: sys::virDomainPtr) -> c_int;
+        fn virDomainSetMetadata(
+            domain: sys::virDomainPtr, kind: c_int, metadata: *const c_char, key: *const c_char, uri: *const c_char,
+            flags: c_uint
+        ) -> c_int;
+        fn virDomainStatsRecordListFree(stats: *mut sys::virDomainStatsRecordPtr);
+        fn virDomainUndefineFlags(domain: sys::virDomainPtr, flags: c_uint) -> c_int;
+        fn virGetLastError() -> sys::virErrorPtr;
+        fn virInterfaceFree(iface: sys::virInterfacePtr) -> c_int;
+        fn virInterfaceLookupByName(conn: sys::virConnectPtr, name: *const c_char) -> sys::virInterfacePtr;
+        fn virNetworkFree(network: sys::virNetworkPtr) -> c_int;
+        fn virNetworkIsActive(net: sys::virNetworkPtr) -> c_int;
+        fn virNetworkLookupByName(conn: sys::virConnectPtr, name: *const c_char) -> sys::virNetworkPtr;
+        fn virSetErrorFunc(user_data: *mut c_void, handler: sys::virErrorFunc);
+        fn virStoragePoolFree(pool: sys::virStoragePoolPtr) -> c_int;
+        fn virStoragePoolGetInfo(vol: sys::virStoragePoolPtr, info: sys::virStoragePoolInfoPtr) -> c_int;
+        fn virStoragePoolGetName(pool: sys::virStoragePoolPtr) -> *const c_char;
+        fn virStoragePoolGetXMLDesc(pool: sys::virStoragePoolPtr, flags: c_uint) -> *mut c_char;
+        fn virStoragePoolListAllVolumes(
+            pool: sys::virStoragePoolPtr, vols: *mut *mut sys::virStorageVolPtr, flags: c_uint
+        ) -> c_int;
+        fn virStoragePoolLookupByName(conn: sys::virConnectPtr, name: *const c_char) -> sys::virStoragePoolPtr;
+        fn virStoragePoolNumOfVolumes(pool: sys::virStoragePoolPtr) -> c_int;
+        fn virStoragePoolRef(pool: sys::virStoragePoolPtr) -> c_int;
+        fn virStoragePoolRefresh(pool: sys::virStoragePoolPtr, flags: c_uint) -> c_int;
+        fn virStorageVolCreateXML(
+            pool: sys::virStoragePoolPtr, xmldesc: *const c_char, flags: c_uint
+        ) -> sys::virStorageVolPtr;
+        fn virStorageVolDelete(vol: sys::virStorageVolPtr, flags: c_uint) -> c_int;
+        fn virStorageVolDownload(
+            vol: sys::virStorageVolPtr, stream: sys::virStreamPtr, offset: c_ulonglong, length: c_ulonglong,
+            flags: c_uint
+        ) -> c_int;
+        fn virStorageVolFree(vol: sys::virStorageVolPtr) -> c_int;
+        fn virStorageVolGetKey(vol: sys::virStorageVolPtr) -> *const c_char;
+        fn virStorageVolGetName(vol: sys::virStorageVolPtr) -> *const c_char;
+        fn virStorageVolGetPath(vol: sys::virStorageVolPtr) -> *mut c_char;
+        fn virStorageVolGetXMLDesc(pool: sys::virStorageVolPtr, flags: c_uint) -> *mut c_char;
+        fn virStorageVolLookupByKey(conn: sys::virConnectPtr, key: *const c_char) -> sys::virStorageVolPtr;
+        fn virStorageVolLookupByName(pool: sys::virStoragePoolPtr, name: *const c_char) -> sys::virStorageVolPtr;
+        fn virStorageVolRef(vol: sys::virStorageVolPtr) -> c_int;
+        fn virStorageVolUpload(
+            vol: sys::virStorageVolPtr, stream: sys::virStreamPtr, offset: c_ulonglong, length: c_ulonglong,
+            flags: c_uint
+        ) -> c_int;
+        fn virStreamAbort(st: sys::virStreamPtr) -> c_int;
+        fn virStreamEventRemoveCallback(stream: sys::virStreamPtr) -> c_int;
+        fn virStreamFinish(st: sys::virStreamPtr) -> c_int;
+        fn virStreamFree(st: sys::virStreamPtr) -> c_int;
+        fn virStreamNew(conn: sys::virConnectPtr, flags: c_uint) -> sys::virStreamPtr;
+        fn virStreamRecv(st: sys::virStreamPtr, data: *mut c_char, nbytes: usize) -> c_int;
+        fn virStreamRef(st: sys::virStreamPtr) -> c_int;
+        fn virStreamSend(st: sys::virStreamPtr, data: *const c_char, nbytes: usize) -> c_int;
+    }
+    "libvirt-qemu.so.0" {
+        fn virDomainQemuAgentCommand(
+            domain: sys::virDomainPtr, cmd: *const c_char, timeout: c_int, flags: c_uint
+        ) -> *mut c_char;
     }
 }

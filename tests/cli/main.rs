@@ -204,6 +204,23 @@ fn an_empty_variable_is_an_unset_one() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// ld.so's own answer to what a program is linked to (ld.so(8)).
+#[test]
+fn what_asks_no_host_loads_no_libvirt() {
+    let sandbox = sandbox("remote");
+    let mut command = sandbox.egressctl(&["--version"]);
+    let output = command
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .output()
+        .unwrap();
+    let linked = String::from_utf8(output.stdout).unwrap();
+    assert!(linked.contains("libc.so"), "{linked}");
+    assert!(
+        !linked.contains("libvirt"),
+        "src/libvirt/raw.rs lacks a call: {linked}"
+    );
+}
+
 #[test]
 fn odd_uids_are_refused_before_any_host_is_asked() {
     let sandbox = sandbox("remote");

@@ -1,9 +1,11 @@
 //! Hosts that lack what an instance needs: room, bridge, pool, memory, KVM. Refused before anything is touched.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::cli::binary;
 use crate::instances::create;
 use crate::lab;
 use crate::refusals::everything;
@@ -214,4 +216,35 @@ fn a_kvm_guest_on_a_host_without_usable_kvm_leaves_nothing() {
         !lab.has_domain("nas1", name) && lab.volumes("nas1", name).is_empty(),
         "{run}"
     );
+}
+
+/// A machine without libvirt's client library: the binary in a mount namespace where that is empty.
+fn without_library(lab: &Lab) -> std::path::PathBuf {
+    let linker = Command::new("/sbin/ldconfig").arg("-p").output().unwrap();
+    let known = String::from_utf8(linker.stdout).unwrap();
+    let line = known
+        .lines()
+        .find(|line| line.trim().starts_with("libvirt.so.0 "));
+    let library = line.and_then(|line| line.split(" => ").nth(1)).unwrap();
+    let binary = binary();
+    let script = format!(
+        "#!/bin/sh\nexec unshare --mount -- sh -c 'mount --bind /dev/null {library} && exec {} \"$@\"' sh \"$@\"\n",
+        binary.display()
+    );
+    let path = lab.write("without-library", script);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn without_libvirts_library_all_works_that_asks_no_host() {
+    let lab = lab!();
+    let cli = lab.cli().binary(without_library(&lab));
+    for offline in [&["--version"][..], &["config", "validate"]] {
+        cli.run(offline).exits(0).says_nothing();
+    }
+    cli.run(&["list", "--zone", "nas1", "-o", "json"])
+        .exits(1)
+        .fails_with("LocalIo", "apt-get install libvirt0")
+        .never_says("panicked");
 }

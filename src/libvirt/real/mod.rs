@@ -24,10 +24,10 @@ use crate::cancel::{Cancel, Guard as CancelGuard};
 use crate::error::{Class, Error, Reason, Result};
 use crate::ssh::Link;
 
-/// Makes the C library silent: it prints every error on stderr unless its handler is replaced
-/// (`virSetErrorFunc`). Process-wide; to be called before the first connection.
-pub fn silence_library() {
-    virt::error::clear_error_callback();
+/// Loads libvirt's client library before it is needed, while something else is waited for. What goes wrong is told when
+/// it is needed.
+pub fn preload() {
+    let _ = raw::load();
 }
 
 /// How long calls may take.
@@ -117,6 +117,7 @@ impl Connection {
         limits: Limits,
         owns_link: bool,
     ) -> Result<Self> {
+        raw::load().map_err(|cause| no_library(cause).on_host(host))?;
         let downloads = Downloads::default();
         let watchdog = Watchdog::start(downloads.closer(link.closer()));
         let guard = cancel.on_cancel(Box::new(downloads.closer(link.closer())));
@@ -340,6 +341,15 @@ impl Connection {
             .as_ref()
             .is_some_and(|connect| connect.is_alive().unwrap_or(false))
     }
+}
+
+fn no_library(cause: &str) -> Error {
+    Error::permanent(
+        Reason::LocalIo,
+        "libvirt's client library can't be loaded on this machine",
+    )
+    .because(cause)
+    .hint("apt-get install libvirt0")
 }
 
 impl Drop for Connection {

@@ -179,7 +179,7 @@ fn a_mac_address_belongs_to_a_uid() {
 /// define neither KVM guests nor q35, every error but the schema's says that the schema is satisfied.
 #[test]
 fn libvirts_schema_accepts_every_document() {
-    virt::error::clear_error_callback();
+    crate::libvirt::preload();
     let connection = Connect::open(Some("test:///default")).unwrap();
     let schema_error = |xml: &str| {
         let done = connection.define_domain_xml_flags(xml, VIR_DOMAIN_DEFINE_VALIDATE);
