@@ -11,14 +11,14 @@ pub use leftovers::{SEED_HEAD, seed_mark};
 use std::time::Duration;
 
 use crate::error::{Error, Reason, Result};
-use crate::find::Managers;
+use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::inventory::{self, Files, HiddenDisk};
 use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
-use crate::xml::domain_info::{DiskSource, DomainInfo};
+use crate::xml::domain_info::{DiskInfo, DiskSource, DomainInfo};
 use crate::xml::metadata::Manager;
 use crate::xml::volume::VolumeInfo;
 
@@ -82,6 +82,7 @@ pub fn delete(
     loop {
         if let Some(found) = found {
             let instance = Instance::from_domain(host.name(), found)?;
+            let instance = find::with_definition(hypervisor, instance)?;
             ensure_ours(&instance, managers)?;
             let mut deleted = delete_found(host, hypervisor, &instance, name, pool, None, act)?;
             deleted.gone.splice(0..0, gone);
@@ -215,7 +216,7 @@ fn ensure_unused(
 /// A disk that nobody can look into may be a clone of the volume. Each of the ways out shows what it is backed by, or that
 /// nobody needs it.
 fn cant_be_seen(host: &HostSession, volume: &str, disk: &HiddenDisk) -> Error {
-    let HiddenDisk { domain, path } = disk;
+    let HiddenDisk { domain, path, .. } = disk;
     let directory = path
         .rsplit_once('/')
         .map_or("/", |(directory, _)| directory);
@@ -323,32 +324,50 @@ fn ensure_disk_is_overlay(
     overlay: Option<&str>,
     instance: &Instance,
 ) -> Result<()> {
-    if instance.manager() != Some(Manager::Egressctl) {
+    let Some((source, overlay)) =
+        overlay.and_then(|path| Some((moved_disk(instance, path)?, path)))
+    else {
         return Ok(());
-    }
-    let first = instance
-        .info
-        .disks
+    };
+    let name = &instance.domain.name;
+    let what = format!("the disk of {name} is {source}, not its overlay");
+    let error = |why: &str| {
+        let error = Error::permanent(
+            Reason::InDoubt,
+            format!("{what}: {why}; nothing was touched"),
+        );
+        error.on_host(host.name())
+    };
+    // A running domain's chain is known: what isn't in it can't be merged into.
+    let chain = disk_of(instance)
+        .map(|disk| &disk.backing[..])
+        .unwrap_or_default();
+    let is_in_chain = chain
         .iter()
-        .find(|disk| !disk.readonly && disk.target == "vda");
-    let Some(source) = first.and_then(|disk| match &disk.source {
-        DiskSource::Path(path) => Some(path.as_str()),
+        .any(|one| matches!(one, DiskSource::Path(path) if path == overlay));
+    if instance.state.is_active() && !is_in_chain {
+        let hint =
+            format!("on the host: virsh domblklist {name}; what egressctl made is {overlay}");
+        return Err(error("was it copied, or the storage pool moved?").hint(hint));
+    }
+    let error = error("a snapshot made outside libvirt's metadata?");
+    Err(error.hint(merge_hint(instance, overlay)))
+}
+
+/// The file that an instance's disk is in, where that isn't its overlay at this path. Pure.
+pub fn moved_disk<'a>(instance: &'a Instance, overlay: &str) -> Option<&'a str> {
+    if instance.manager() != Some(Manager::Egressctl) {
+        return None;
+    }
+    match &disk_of(instance)?.source {
+        DiskSource::Path(path) if path != overlay => Some(path),
         _ => None,
-    }) else {
-        return Ok(());
-    };
-    let Some(overlay) = overlay.filter(|path| *path != source) else {
-        return Ok(());
-    };
-    Err(Error::permanent(
-        Reason::InDoubt,
-        format!(
-            "the disk of {} is {source}, not its overlay: a snapshot made outside libvirt's metadata? nothing was touched",
-            instance.domain.name
-        ),
-    )
-    .on_host(host.name())
-    .hint(merge_hint(instance, overlay)))
+    }
+}
+
+fn disk_of(instance: &Instance) -> Option<&DiskInfo> {
+    let mut disks = instance.info.disks.iter();
+    disks.find(|disk| !disk.readonly && disk.target == "vda")
 }
 
 /// A domain's disk is merged while it runs. Without --base it would be merged further down: into the base image, which
@@ -370,7 +389,9 @@ fn delete_domain(
     deleted: &mut Deleted,
 ) -> Result<()> {
     let name = &instance.domain.name;
-    let nvram = nvram_policy(hypervisor, &instance.info)?;
+    // What is defined counts: undefining deletes the file that is named there.
+    let defined = instance.defined.as_deref().unwrap_or(&instance.info);
+    let nvram = nvram_policy(hypervisor, defined)?;
     if act == Act::Delete {
         let destroy = || {
             hypervisor
@@ -388,7 +409,7 @@ fn delete_domain(
         destroy()?;
     }
     deleted.gone.push(format!("domain {name}"));
-    if let (NvramPolicy::Keep, Some(path)) = (nvram, &instance.info.nvram) {
+    if let (NvramPolicy::Keep, Some(path)) = (nvram, &defined.nvram) {
         deleted.notes.push(format!(
             "{path} stays: it isn't the domain's own NVRAM file"
         ));
@@ -408,8 +429,13 @@ fn nvram_policy(hypervisor: &dyn Hypervisor, info: &DomainInfo) -> Result<NvramP
     if !path.contains(NVRAM_DIRECTORY) {
         return Ok(NvramPolicy::Keep);
     }
-    for other in hypervisor.list_domains()? {
-        let other = DomainInfo::parse(&other.xml)?;
+    let running = hypervisor.list_domains()?.into_iter().map(|one| one.xml);
+    let defined = hypervisor
+        .list_definitions()?
+        .into_iter()
+        .map(|one| one.xml);
+    for xml in running.chain(defined) {
+        let other = DomainInfo::parse(&xml)?;
         if other.uuid != info.uuid && other.nvram.as_ref() == Some(path) {
             return Ok(NvramPolicy::Keep);
         }

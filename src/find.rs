@@ -8,8 +8,10 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::facts;
 use crate::host::HostSession;
 use crate::instance::Instance;
+use crate::libvirt::Hypervisor;
 use crate::name::InstanceRef;
 use crate::parallel;
+use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::{Manager, Mark};
 
 /// Addresses of one host's instances that are asked for at once.
@@ -163,6 +165,16 @@ pub fn list(
         };
         Ok(parallel::map(instances, ADDRESSES_AT_ONCE, ask))
     })
+}
+
+/// The instance with its definition for its next start, if it runs: for whoever is about to change or delete it.
+pub fn with_definition(hypervisor: &dyn Hypervisor, mut instance: Instance) -> Result<Instance> {
+    if instance.state.is_active()
+        && let Some(xml) = hypervisor.find_definition(&instance.domain)?
+    {
+        instance.define(DomainInfo::parse(&xml)?);
+    }
+    Ok(instance)
 }
 
 /// The instance with its addresses asked for.

@@ -56,6 +56,8 @@ pub struct Instance {
     pub state: DomainState,
     /// The domain's XML, read.
     pub info: DomainInfo,
+    /// What it is defined as for its next start, where it runs and that was asked for.
+    pub defined: Option<Box<DomainInfo>>,
     /// Its addresses, once somebody asked.
     pub addresses: Addresses,
 }
@@ -69,8 +71,17 @@ impl Instance {
             domain: listed.domain,
             state: listed.state,
             info,
+            defined: None,
             addresses: Addresses::default(),
         })
+    }
+
+    /// Takes note of its definition: what somebody changed by `virsh edit` counts, though it runs with what was there
+    /// before.
+    pub fn define(&mut self, defined: DomainInfo) {
+        let running = std::mem::replace(&mut self.info.mark, Mark::None);
+        self.info.mark = running.with_definition(defined.mark.clone());
+        self.defined = Some(Box::new(defined));
     }
 
     /// `hosts/<host>/domains/<name>`, for any domain, whatever its name.
@@ -113,13 +124,20 @@ impl Instance {
         let Some(original) = original else {
             return Ok(());
         };
+        // Undefining with --nvram deletes whatever file the domain names: its original's, for a copy made by hand.
+        let own = format!("/{name}_VARS.fd");
+        let defined = self.defined.as_deref().unwrap_or(&self.info);
+        let nvram = match &defined.nvram {
+            Some(file) if !file.ends_with(&own) => "--keep-nvram",
+            _ => "--nvram",
+        };
         Err(Error::permanent(
             Reason::InDoubt,
             format!("domain {name} has the mark of instance {original}, so it is a copy of it or was renamed: it was left alone"),
         )
         .on_host(&self.host)
         .hint(format!("a renamed one, on the host: virsh domrename {name} {original}"))
-        .hint(format!("a copy, on the host: virsh undefine --nvram {name} removes it, its disks stay")))
+        .hint(format!("a copy, on the host: virsh undefine {nvram} {name} removes it, its disks stay")))
     }
 
     /// Its status by its state and addresses.

@@ -1,16 +1,19 @@
 //! What stands on a host: domains, volumes, and who uses a file. Read first, then asked; the asking is pure.
 
 mod hidden;
+mod questions;
+mod same;
 
 use std::collections::BTreeSet;
 
 pub use hidden::{Chains, HiddenDisk};
+pub use same::Identities;
 
 use crate::error::{Reason, Result};
 use crate::instance::Instance;
-use crate::libvirt::{self, CALLS_AT_ONCE, Hypervisor};
+use crate::libvirt::{self, CALLS_AT_ONCE, Definition, Hypervisor, When};
 use crate::parallel;
-use crate::xml::domain_info::{DiskInfo, DiskSource};
+use crate::xml::domain_info::{DiskInfo, DiskSource, DomainInfo};
 use crate::xml::volume::VolumeInfo;
 
 /// A volume's path on the host, if the volume is there.
@@ -72,22 +75,43 @@ pub struct DomainFiles {
     /// All paths in its XML, as written there: also those in places that nothing here reads (mirrors, external data
     /// files).
     pub mentions: BTreeSet<String>,
+    /// What it will be at its next start, or when its saved memory goes on.
+    pub later: Vec<(DomainInfo, BTreeSet<String>)>,
 }
 
 impl DomainFiles {
     /// From a listed domain; `host` is the host's name in the configuration.
     pub fn new(host: &str, listed: libvirt::DomainInfo) -> Result<Self> {
-        // Attributes' values and elements' texts.
-        let words = listed.xml.split(['\'', '"', '<', '>']);
-        let mentions = words
-            .filter(|word| word.starts_with('/'))
-            .map(str::to_owned)
-            .collect();
+        let mentions = mentions(&listed.xml);
         Ok(DomainFiles {
             instance: Instance::from_domain(host, listed)?,
             mentions,
+            later: Vec::new(),
         })
     }
+
+    /// Takes note of what it will be.
+    pub fn define(&mut self, definition: &Definition) -> Result<()> {
+        let info = DomainInfo::parse(&definition.xml)?;
+        if definition.when == When::NextStart {
+            self.instance.define(info.clone());
+        }
+        self.later.push((info, mentions(&definition.xml)));
+        Ok(())
+    }
+
+    /// What it is, and what it will be.
+    fn all(&self) -> impl Iterator<Item = (&DomainInfo, &BTreeSet<String>)> {
+        let later = self.later.iter().map(|(info, mentions)| (info, mentions));
+        std::iter::once((&self.instance.info, &self.mentions)).chain(later)
+    }
+}
+
+/// The paths in a domain's XML: attributes' values and elements' texts.
+fn mentions(xml: &str) -> BTreeSet<String> {
+    let words = xml.split(['\'', '"', '<', '>']);
+    let paths = words.filter(|word| word.starts_with('/'));
+    paths.map(str::to_owned).collect()
 }
 
 /// A volume and the pool it is in.
@@ -112,6 +136,8 @@ pub struct Files {
     pub blind: Vec<String>,
     /// What the disks that no pool shows are backed by, as far as it could be read.
     pub chains: Chains,
+    /// Which files paths of one name lead to.
+    pub identities: Identities,
     /// Our own pool's name.
     pub pool: String,
 }
@@ -140,13 +166,24 @@ impl Files {
             }
         }
         // Domains last: one that takes a volume meanwhile is seen.
-        let listed = hypervisor.list_domains()?;
-        files.domains = parallel::map(listed, parallel::processors(), |listed| {
+        let (listed, definitions) = parallel::both(
+            || hypervisor.list_domains(),
+            || hypervisor.list_definitions(),
+        );
+        files.domains = parallel::map(listed?, parallel::processors(), |listed| {
             DomainFiles::new(host, listed)
         })
         .into_iter()
         .collect::<Result<_>>()?;
+        for definition in definitions? {
+            let of_it = |one: &&mut DomainFiles| one.instance.domain == definition.domain;
+            // One that has come since is seen the next time.
+            if let Some(domain) = files.domains.iter_mut().find(of_it) {
+                domain.define(&definition)?;
+            }
+        }
         files.chains = hidden::read_chains(hypervisor, &files)?;
+        files.identities = same::read(hypervisor, &files)?;
         Ok(files)
     }
 
@@ -187,7 +224,7 @@ impl Files {
     /// Who uses the file at `path`, as far as can be seen, for people: domains that name it, and volumes and disks that
     /// are backed by it.
     pub fn seen_users_of(&self, path: &str) -> Vec<String> {
-        self.users(path, None, &|backing| backing == path)
+        self.users(path, None)
     }
 
     /// Who uses the file at `path`, or might: where nobody is seen to, disks that are backed by nobody can see what.
@@ -210,7 +247,7 @@ impl Files {
 
     /// Who else uses a file of this domain's, as far as can be seen, for people.
     pub fn others_seen_using(&self, path: &str, domain: &str) -> Vec<String> {
-        self.users(path, Some(domain), &|backing| backing == path)
+        self.users(path, Some(domain))
     }
 
     /// The disks of domains (but for one) that are off and in no pool, whose backing files couldn't be read: they may be
@@ -223,18 +260,17 @@ impl Files {
         disks
     }
 
-    /// Who uses a base image, or might: also overlays that name its file in another way (through a symbolic link,
-    /// say), and whatever can't be seen from here. Base images' file names are made of their content, so that a
-    /// same file name means the same image, unless that path is surely another file.
+    /// Who uses a base image, or might: also whatever can't be seen from here.
     pub fn users_of_base(&self, path: &str) -> Vec<String> {
-        let mut users = self.users(path, None, &|backing| self.is_named_by(path, backing));
+        let mut users = self.users(path, None);
         if users.is_empty() {
             users.extend(self.doubts());
         }
         users
     }
 
-    /// Whether an overlay that names the file `backing` is, or may be, backed by the base image at `path`.
+    /// Whether something that names the file `backing` means, or may mean, the one at `path`: by that path or another one
+    /// (through a symbolic link, say) with the same file name, unless that is surely another file.
     pub fn is_named_by(&self, path: &str, backing: &str) -> bool {
         let alike = file_name(backing) == file_name(path);
         backing == path || (alike && !self.is_another(path, backing))
@@ -244,6 +280,9 @@ impl Files {
     /// that isn't known, written at different times. Paths alone don't tell: two pools may see one directory, through a
     /// link or a mount.
     fn is_another(&self, path: &str, other: &str) -> bool {
+        if let Some(one) = same::are_one(&self.identities, path, other) {
+            return !one;
+        }
         let differ = |ours: &VolumeInfo, theirs: &VolumeInfo| {
             let born = ours.born.zip(theirs.born);
             let times = born.or(ours.modified.zip(theirs.modified));
@@ -261,12 +300,7 @@ impl Files {
         self.volumes.iter().chain(elsewhere)
     }
 
-    fn users(
-        &self,
-        path: &str,
-        except: Option<&str>,
-        is_backing: &dyn Fn(&str) -> bool,
-    ) -> Vec<String> {
+    fn users(&self, path: &str, except: Option<&str>) -> Vec<String> {
         let mut users = Vec::new();
         let quoted = escaped(path);
         for domain in &self.domains {
@@ -274,18 +308,19 @@ impl Files {
             if except == Some(info.name.as_str()) {
                 continue;
             }
-            let in_a_chain = info
-                .disks
-                .iter()
-                .any(|disk| self.has(disk, path, is_backing));
-            if in_a_chain || domain.mentions.contains(&quoted) {
+            let uses = |(info, mentions): (&DomainInfo, &BTreeSet<String>)| {
+                let mut disks = info.disks.iter();
+                disks.any(|disk| self.has(disk, path)) || mentions.contains(&quoted)
+            };
+            if domain.all().any(uses) {
                 users.push(format!("domain {}", info.name));
             }
         }
         let all = self.volumes.iter().map(|info| (&self.pool, info));
         let others = self.elsewhere.iter().map(|v| (&v.pool, &v.info));
         for (pool, info) in all.chain(others) {
-            let backed = info.backing.as_ref().is_some_and(|b| is_backing(&b.path));
+            let backing = info.backing.as_ref();
+            let backed = backing.is_some_and(|b| self.is_named_by(path, &b.path));
             if backed && *pool == self.pool {
                 users.push(format!("volume {}", info.name));
             } else if backed {
@@ -294,8 +329,7 @@ impl Files {
         }
         for disk in hidden::hidden_disks(self) {
             let chain = self.chains.get(&disk.path).into_iter().flatten();
-            // By its file's name, too: another path may lead to it through a symbolic link.
-            let mut names = chain.filter(|p| is_backing(p) || file_name(p) == file_name(path));
+            let mut names = chain.filter(|p| self.is_named_by(path, p));
             if except != Some(disk.domain.as_str())
                 && let Some(backing) = names.next()
             {
@@ -305,21 +339,17 @@ impl Files {
         users
     }
 
-    fn has(&self, disk: &DiskInfo, path: &str, is_backing: &dyn Fn(&str) -> bool) -> bool {
+    fn has(&self, disk: &DiskInfo, path: &str) -> bool {
         let is_path = |source: &DiskSource| match source {
-            DiskSource::Path(named) => named == path,
+            DiskSource::Path(named) => self.is_named_by(path, named),
             DiskSource::Volume { pool, volume } => match self.path_in(pool, volume) {
-                Some(known) => known == path,
+                Some(known) => self.is_named_by(path, known),
                 // A pool that can't be seen into: the name is all there is to go by.
                 None => volume == file_name(path),
             },
             DiskSource::Other => false,
         };
-        let backed = disk.backing.iter().any(|source| match source {
-            DiskSource::Path(named) => is_backing(named),
-            _ => is_path(source),
-        });
-        backed || is_path(&disk.source)
+        disk.backing.iter().chain([&disk.source]).any(is_path)
     }
 
     /// The path of a volume of any pool that could be read.

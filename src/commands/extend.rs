@@ -47,12 +47,16 @@ fn explain(args: &ExtendArgs, context: &Context<'_>, error: Error) -> Error {
                 manager.as_str()
             ),
         ),
-        None => Error::permanent(
-            Reason::InDoubt,
-            format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
-        ),
+        None => in_doubt(&other),
     };
     error.on_host(&other.host)
+}
+
+fn in_doubt(instance: &Instance) -> Error {
+    let name = &instance.domain.name;
+    let what =
+        format!("domain {name} has a mark of egressctl that can't be read: it was left alone");
+    Error::permanent(Reason::InDoubt, what).on_host(&instance.host)
 }
 
 /// When it shall expire; none means never.
@@ -78,10 +82,15 @@ fn extend(
     instance: &Instance,
     expires_at: Option<Timestamp>,
 ) -> Result<Instance> {
+    let hypervisor = host.connect()?;
+    // What somebody wrote into its definition meanwhile stays.
+    let instance = &find::with_definition(&*hypervisor, instance.clone())?;
+    if instance.is_in_doubt() {
+        return Err(in_doubt(instance));
+    }
     let Some(metadata) = instance.metadata() else {
         return Err(find::not_found(&instance.domain.name));
     };
-    let hypervisor = host.connect()?;
     if expires_at.is_some() {
         facts::ensure_clocks_agree(&*hypervisor).map_err(|error| {
             let hint = "--never needs no clock, and lets it live until it is deleted";

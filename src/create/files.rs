@@ -115,7 +115,11 @@ fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> 
         return Ok(());
     };
     let marked = seed_mark(hypervisor, host.pool(), &spec.name)?.is_some();
-    let overlay = find(spec.name.overlay_volume())?.filter(|_| marked);
+    let overlay = find(spec.name.overlay_volume())?;
+    // An overlay is made only once the seed is filled: this one is somebody else's, and so may the seed be.
+    if let (false, Some(overlay)) = (marked, &overlay) {
+        return Err(not_ours(host, &overlay.name));
+    }
     if let Some(fault) = overlay.as_ref().and_then(|o| overlay_fault(&seed, o)) {
         return Err(left_alone(
             host,

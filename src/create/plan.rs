@@ -9,12 +9,13 @@ use super::existing::{Decision, decide};
 use super::hollow::{ensure_base, is_hollow};
 use super::obstacle;
 use super::preflight::{Judged, Preflight, preflight};
-use super::spec::CreateSpec;
+use super::spec::{CreateSpec, OVERLAY_ROOM};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{Identity, pin_of};
 use crate::image::pull::{Foreseen, PullObserver, ensure_disk_fits, foresee};
 use crate::image::ready::{BaseImage, find_ready};
+use crate::image::room::ensure_room;
 use crate::libvirt::Hypervisor;
 use crate::units;
 
@@ -96,6 +97,10 @@ pub fn plan(
         foreseen = Some(outlook);
     }
     let base_is_ready = ready.is_some();
+    if let (false, Some(foreseen)) = (base_is_ready, &foreseen) {
+        let needed = foreseen.at_least.saturating_add(OVERLAY_ROOM);
+        ensure_room(host, &*hypervisor, judged.pool, needed)?;
+    }
     let base = ready.unwrap_or_else(|| to_be_pulled(spec, foreseen, &path));
     if existing.is_none()
         && spec.disk_is_given

@@ -7,7 +7,8 @@ use crate::host::HostSession;
 use crate::image::identity::pin_of;
 use crate::image::policy::{PullPolicy, not_kept};
 use crate::image::ready::{BaseImage, find_kept};
-use crate::image::store::{ensure_room, usable_pool};
+use crate::image::room::ensure_room;
+use crate::image::store::usable_pool;
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
 use crate::parallel::panicked;
@@ -67,7 +68,7 @@ pub fn preflight(
             let emulator = join(emulator)?;
             let too_few = join(machine)?;
             clocks.map_or(Ok(()), join)?;
-            ensure_room(host, &pool, OVERLAY_ROOM)?;
+            let pool = ensure_room(host, hypervisor, pool, OVERLAY_ROOM)?;
             let ready = join(ready)?;
             if ready.is_none() && spec.pull == PullPolicy::Never {
                 return Err(not_kept(&spec.image));

@@ -10,6 +10,7 @@ use super::plan::{Decision, Judge, Rules, Target, judge_instance};
 use super::{Item, inventory};
 use crate::delete::delete_instance;
 use crate::error::{Class, Error, Reason, Result};
+use crate::find;
 use crate::host::HostSession;
 use crate::image::identity::{MARKER_LIMIT, marker_volume};
 use crate::image::remove::{Removal, remove, remove_claim};
@@ -71,7 +72,7 @@ pub fn sweep_host(
             Ok(Done::Gone) => shown.clear(),
             Ok(Done::Kept(why)) => keep(&mut shown, &why),
             Err(error) if error.reason() == Reason::InDoubt => {
-                keep(&mut shown, &format!("in doubt: {}", error.message()));
+                keep(&mut shown, &format!("in doubt: {}", error.nearest()));
             }
             Err(error) => {
                 timeouts += u32::from(error.reason() == Reason::TimedOut);
@@ -183,6 +184,7 @@ impl Sweep<'_> {
             return Ok(Done::Kept("another domain has its name now".to_owned()));
         }
         let instance = Instance::from_domain(host.name(), found)?;
+        let instance = find::with_definition(hypervisor, instance)?;
         // Its mark again, by now: somebody may have extended its time, or taken it over.
         match judge_instance(&Judge::new(view, rules, Timestamp::now()), &instance, files) {
             Some((_, Ok(_))) => {}

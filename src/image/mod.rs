@@ -14,6 +14,7 @@ pub mod pull;
 pub mod qcow2;
 pub mod ready;
 pub mod remove;
+pub mod room;
 mod source;
 pub mod store;
 mod stream;

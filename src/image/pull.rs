@@ -102,6 +102,8 @@ pub struct Foreseen {
     pub identity: Identity,
     /// The disk's size as a guest sees it, in bytes, where the first bytes tell.
     pub virtual_size: Option<u64>,
+    /// Bytes that its volume takes at least.
+    pub at_least: u64,
 }
 
 /// Begins the download and looks at its first bytes, as [`pull`] does, and stores nothing.
@@ -122,6 +124,7 @@ pub fn foresee(
     let (incoming, ..) = fan_out.begin(download)?;
     Ok(Foreseen {
         virtual_size: incoming.virtual_size,
+        at_least: incoming.length.unwrap_or(incoming.at_least),
         identity,
     })
 }

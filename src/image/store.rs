@@ -9,6 +9,7 @@ use super::digest::Digests;
 use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume};
 use super::lanes::{Next, Target, upload};
 use super::ready::{BaseImage, described};
+use super::room::{self, POOL_RESERVE, ensure_room};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
@@ -18,10 +19,6 @@ use crate::undo::{Made, Undo};
 use crate::units;
 use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeSpec;
-
-/// Room that must stay free in a pool beyond what is written, in bytes: libvirtd 11.3 dies when a stream meets a
-/// full disk, and other writers don't ask us.
-pub const POOL_RESERVE: u64 = 16 << 20;
 
 /// A block of the image, shared by all hosts that get it.
 pub type Block = Arc<Vec<u8>>;
@@ -151,26 +148,6 @@ fn pool_directory(pool: &str) -> String {
     }
 }
 
-/// Refuses when the pool has less room than `needed` bytes and the reserve.
-pub fn ensure_room(host: &HostSession, pool: &PoolInfo, needed: u64) -> Result<()> {
-    let needed = needed.saturating_add(POOL_RESERVE);
-    if pool.available >= needed {
-        return Ok(());
-    }
-    Err(Error::new(
-        Class::QuotaExceeded,
-        Reason::PoolFull,
-        format!(
-            "storage pool {} has too little room: {} available, {} needed",
-            host.pool(),
-            units::bytes(pool.available),
-            units::bytes(needed)
-        ),
-    )
-    .on_host(host.name())
-    .hint("delete instances or volumes that nobody needs, or use a larger pool"))
-}
-
 /// Stores one image on one host from `feed`. When it fails, what was made is taken back.
 ///
 /// The upload has connections of its own: no query waits behind its bytes in libvirt's client library.
@@ -226,11 +203,13 @@ fn fill(
     let hypervisor = &**claim.hypervisor();
     let base = incoming.identity.base_volume();
     let needed = incoming.length.unwrap_or(incoming.at_least);
-    ensure_room(
-        host,
-        &ground.pool,
-        needed.saturating_add(incoming.extra_room),
-    )?;
+    let mut pool = ground.pool;
+    if incoming.length.is_none() {
+        // It isn't allocated beforehand, so what libvirt remembers of the room isn't enough.
+        pool = room::look_again(host, hypervisor)?;
+    }
+    let needed = needed.saturating_add(incoming.extra_room);
+    let pool = ensure_room(host, hypervisor, pool, needed)?;
     if ground.unfinished {
         remove_unfinished(host, hypervisor, &base)?;
     }
@@ -250,7 +229,7 @@ fn fill(
     };
     let lanes = ground.approach.wait()?;
     let reserved = POOL_RESERVE + incoming.extra_room;
-    let room = ground.pool.available.saturating_sub(reserved);
+    let room = pool.available.saturating_sub(reserved);
     let mut total = 0_u64;
     let mut published = None;
     let mut next = || match feed.recv() {

@@ -6,37 +6,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Files;
+use super::{Files, questions};
 use crate::error::Result;
 use crate::image::qcow2;
 use crate::libvirt::Hypervisor;
-use crate::xml::domain_info::DiskSource;
+use crate::xml::domain_info::{DiskInfo, DiskSource};
 
 /// A backing file's name stands within the first cluster, in practice right behind the header: qemu-img writes it
 /// within the first 600 bytes, and a name has at most 1023.
 const HEAD_BYTES: usize = 4096;
-/// Paths asked for by one command: it and its answer stay below 128 KiB.
+/// Paths asked for by one command: its answer stays below 128 KiB.
 const PATHS_AT_ONCE: usize = 14;
 /// Longer chains are taken for endless.
 const DEEPEST: usize = 32;
-/// Longer paths (`PATH_MAX`) don't exist.
-const LONGEST_PATH: usize = 4096;
 
-/// A disk of a domain that is off, whose file is in no pool and not raw.
+/// A disk that no running domain has now, whose file is in no pool and not raw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenDisk {
     /// The domain's name.
     pub domain: String,
     /// The disk's path, as the domain's XML has it.
     pub path: String,
+    /// Whether the domain runs, and has the disk only from its next start on.
+    pub runs: bool,
 }
 
 impl std::fmt::Display for HiddenDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = if self.runs {
+            "not in use before its next start"
+        } else {
+            "off"
+        };
+        let HiddenDisk { domain, path, .. } = self;
         write!(
             f,
-            "the disk {} of domain {}, which is off and in no pool",
-            self.path, self.domain
+            "the disk {path} of domain {domain}, which is {state} and in no pool"
         )
     }
 }
@@ -61,22 +66,34 @@ pub(super) fn hidden_disks(files: &Files) -> Vec<HiddenDisk> {
     let mut hidden = Vec::new();
     for domain in &files.domains {
         let instance = &domain.instance;
-        for disk in &instance.info.disks {
-            // libvirt shows a running domain's whole chain.
-            let shown = instance.state.is_active() || !disk.backing.is_empty();
-            if let DiskSource::Path(path) = &disk.source
-                && !shown
+        let now = &instance.info.disks;
+        // libvirt shows a running domain's whole chain.
+        let runs = instance.state.is_active();
+        let used: BTreeSet<&str> = now.iter().filter(|_| runs).filter_map(path_of).collect();
+        let later = domain.later.iter().flat_map(|(info, _)| &info.disks);
+        for disk in now.iter().filter(|_| !runs).chain(later) {
+            if let Some(path) = path_of(disk)
+                && disk.backing.is_empty()
                 && disk.format.as_deref() != Some("raw")
-                && !known.contains(path.as_str())
+                && !known.contains(path)
+                && !used.contains(path)
             {
                 hidden.push(HiddenDisk {
                     domain: instance.domain.name.clone(),
-                    path: path.clone(),
+                    path: path.to_owned(),
+                    runs,
                 });
             }
         }
     }
     hidden
+}
+
+fn path_of(disk: &DiskInfo) -> Option<&str> {
+    match &disk.source {
+        DiskSource::Path(path) => Some(path),
+        _ => None,
+    }
 }
 
 fn known_paths(files: &Files) -> BTreeSet<&str> {
@@ -137,47 +154,17 @@ fn follow(
 
 /// Asks the host's shell for the heads of some files.
 fn ask(hypervisor: &dyn Hypervisor, paths: &[String]) -> Result<BTreeMap<String, Link>> {
-    let unread = |path: &String| (path.clone(), Link::Unread);
-    let mut links: BTreeMap<String, Link> = paths.iter().map(unread).collect();
-    let plain: Vec<&String> = paths.iter().filter(|path| is_plain(path)).collect();
-    if plain.is_empty() {
-        return Ok(links);
-    }
-    let answer = hypervisor.host_command(&command(&plain))?;
-    let answer = answer.unwrap_or_default();
-    let mut lines: Vec<&str> = answer.lines().collect();
-    // Without the last line it wasn't our command that ran (a forced command, say), or not all of it.
-    if lines.pop() != Some("end") || lines.len() != plain.len() {
-        return Ok(links);
-    }
-    for (path, line) in plain.into_iter().zip(lines) {
-        links.insert(path.clone(), link_of(path, line));
-    }
-    Ok(links)
+    let answers = questions::ask(hypervisor, paths, &head_of_file())?;
+    let links = answers.into_iter().map(|(path, answer)| {
+        let link = answer.map_or(Link::Unread, |line| link_of(&path, &line));
+        (path, link)
+    });
+    Ok(links.collect())
 }
 
-/// Whether a path can be put between single quotes in every shell.
-fn is_plain(path: &str) -> bool {
-    let strange = |c: char| c == '\'' || c == '\\' || c.is_control();
-    path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains(strange)
-}
-
-/// One line for each path: `head` and the file's first bytes in hexadecimal (none where it can't be read), `gone`, or
-/// `unknown`. A file is gone only if the directory it would be in can be read and has others: an empty one may be a
-/// file system that isn't mounted. The user's shell may be any, so that sh is named.
-fn command(paths: &[&String]) -> String {
-    let words: Vec<String> = paths.iter().map(|path| format!("'{path}'")).collect();
-    format!(
-        "sh -c 'for f do \
-           d=\"${{f%/*}}\"; \
-           if [ -f \"$f\" ] || [ -b \"$f\" ]; then \
-             echo \"head $(od -An -v -tx1 -N{HEAD_BYTES} \"$f\" 2>/dev/null | tr -d \" \\n\")\"; \
-           elif [ ! -e \"$f\" ] && [ ! -L \"$f\" ] && [ -x \"$d\" ] && [ -n \"$(ls -A \"$d\" 2>/dev/null)\" ]; then \
-             echo gone; \
-           else echo unknown; fi; \
-         done; echo end' sh {}",
-        words.join(" ")
-    )
+/// `head` and the file's first bytes in hexadecimal; none where it can't be read.
+fn head_of_file() -> String {
+    format!("echo \"head $(od -An -v -tx1 -N{HEAD_BYTES} \"$f\" 2>/dev/null | tr -d \" \\n\")\"")
 }
 
 fn link_of(path: &str, line: &str) -> Link {
@@ -314,16 +301,6 @@ mod tests {
         assert_eq!(chain("/c"), Some(vec!["/pool/v".to_owned()]));
         for doubtful in ["/d", "/e", "/f", "/g", "/h"] {
             assert_eq!(chain(doubtful), None, "{doubtful}");
-        }
-    }
-
-    #[test]
-    fn paths_that_a_shell_could_misread_are_not_asked_for() {
-        for path in ["/srv/x.qcow2", "/srv/a b $c \"d\".qcow2"] {
-            assert!(is_plain(path), "{path}");
-        }
-        for path in ["srv", "/a'b", "/a\\b", "/a\nb"] {
-            assert!(!is_plain(path), "{path}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::libvirt::{DomainRef, DomainState};
+use crate::libvirt::{Definition, DomainRef, DomainState, When};
 use crate::xml::volume::BackingInfo;
 use jiff::Timestamp;
 
@@ -129,9 +129,9 @@ fn every_way_to_use_a_file_counts() {
         ),
         ("another file", disk(&format!("{path}.bak")), false),
         (
-            "a file in another directory",
+            "perhaps by another path to it",
             disk(&format!("/x{path}")),
-            false,
+            true,
         ),
         ("nothing", String::new(), false),
     ];
@@ -164,11 +164,65 @@ fn volumes_of_all_pools_count_as_users() {
 }
 
 #[test]
-fn a_base_named_by_another_path_is_used() {
-    let linked = format!("/data/images/{BASE}");
-    let files = files(Vec::new(), vec![volume(BASE), overlay("foreign", &linked)]);
-    assert!(files.users_of(&base_path()).is_empty());
-    assert_eq!(files.users_of_base(&base_path()), ["volume foreign"]);
+fn a_file_named_by_another_path_is_used_unless_that_leads_elsewhere() {
+    let (path, linked) = (base_path(), format!("/data/images/{BASE}"));
+    // What the two paths lead to, and whether that is one file, as far as is known.
+    let table = [
+        (None, true),
+        (Some(("1:7", "1:7")), true),
+        (Some(("1:7", "1:8")), false),
+        (Some(("1:7", "gone")), false),
+    ];
+    for (known, used) in table {
+        let volumes = vec![volume(BASE), overlay("foreign", &linked)];
+        let mut files = files(vec![domain("d", "", &disk(&linked))], volumes);
+        if let Some((ours, theirs)) = known {
+            files.identities.insert(path.clone(), ours.to_owned());
+            files.identities.insert(linked.clone(), theirs.to_owned());
+        }
+        let expected: &[&str] = if used {
+            &["domain d", "volume foreign"]
+        } else {
+            &[]
+        };
+        assert_eq!(files.seen_users_of(&path), expected, "{known:?}");
+        assert_eq!(
+            files.others_seen_using(&path, "other"),
+            expected,
+            "{known:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_running_domain_will_be_counts_too() {
+    let path = base_path();
+    let other = format!("{DIR}/other.qcow2");
+    let hidden = "/srv/later.qcow2";
+    for when in [When::NextStart, When::Restored] {
+        let mut one = domain("d", "", &disk(&other));
+        one.instance.state = DomainState::Running;
+        let xml = |file: &str| {
+            let disks = [disk(&other), disk(file)].concat();
+            format!("<domain><name>d</name><uuid>u</uuid><devices>{disks}</devices></domain>")
+        };
+        let definition = |file: &str| Definition {
+            domain: one.instance.domain.clone(),
+            when,
+            xml: xml(file),
+        };
+        let mut now = one.clone();
+        now.define(&definition(&path)).unwrap();
+        let files_now = files(vec![now], vec![volume(BASE), volume("other.qcow2")]);
+        assert_eq!(files_now.seen_users_of(&path), ["domain d"], "{when:?}");
+        let mut now = one.clone();
+        now.define(&definition(hidden)).unwrap();
+        let files_now = files(vec![now], vec![volume(BASE), volume("other.qcow2")]);
+        let unread = files_now.unread_disks(None);
+        assert_eq!(unread.len(), 1, "{when:?}");
+        assert_eq!(unread[0].path, hidden, "{when:?}");
+        assert!(unread[0].runs, "{when:?}");
+    }
 }
 
 #[test]

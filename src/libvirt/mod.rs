@@ -58,6 +58,9 @@ pub enum DomainState {
     Other(u32),
 }
 
+/// What to do about a pool without room.
+pub const MAKE_ROOM: &str = "delete instances or volumes that nobody needs, or use a larger pool";
+
 /// The reason in [`DomainState::Shutoff`] that says `virDomainDestroy` (`VIR_DOMAIN_SHUTOFF_DESTROYED`).
 pub const SHUTOFF_DESTROYED: u32 = 2;
 
@@ -272,6 +275,26 @@ pub trait HostCalls: Send + Sync {
     fn find_network(&self, name: &str) -> Result<Option<bool>>;
 }
 
+/// What a domain will be at another time than now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The domain.
+    pub domain: DomainRef,
+    /// When.
+    pub when: When,
+    /// As XML.
+    pub xml: String,
+}
+
+/// When a domain will be what its [`Definition`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// It runs, and this is for its next start (`VIR_DOMAIN_XML_INACTIVE`): what `virsh edit` changes.
+    NextStart,
+    /// It is off, and its saved memory goes on as this (`virDomainManagedSaveGetXMLDesc`).
+    Restored,
+}
+
 /// Domains.
 pub trait DomainCalls: Send + Sync {
     /// Every domain with state and XML. One that vanishes meanwhile is left out.
@@ -280,6 +303,10 @@ pub trait DomainCalls: Send + Sync {
     fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>>;
     /// A domain that was found or made before, as it is now; `None` where it vanished.
     fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>>;
+    /// What a domain is defined as for its next start (`VIR_DOMAIN_XML_INACTIVE`); `None` where it vanished.
+    fn find_definition(&self, domain: &DomainRef) -> Result<Option<String>>;
+    /// What [`list_domains`](Self::list_domains) doesn't tell: what running domains will be.
+    fn list_definitions(&self) -> Result<Vec<Definition>>;
     /// The domain's present state (`virDomainGetState`).
     fn domain_state(&self, domain: &DomainRef) -> Result<DomainState>;
     /// `virDomainDefineXMLFlags`.

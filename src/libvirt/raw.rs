@@ -57,6 +57,25 @@ pub(super) fn domain_state(domain: &Domain) -> Option<(u32, u32)> {
     (result == 0).then(|| (number(state), number(reason)))
 }
 
+/// What a domain's saved memory will go on as (`virDomainManagedSaveGetXMLDesc`); `None` when it failed, see [`last_error`].
+pub(super) fn saved_xml(domain: &Domain) -> Option<String> {
+    // The C library's: what libvirt gives away is to be freed by the caller.
+    unsafe extern "C" {
+        fn free(memory: *mut c_void);
+    }
+    // SAFETY: the domain's handle is valid for as long as it is borrowed. On success libvirt gives a NUL-terminated
+    // string away, which is copied, freed once, and not used after that.
+    unsafe {
+        let text = sys::virDomainManagedSaveGetXMLDesc(domain.as_ptr(), 0);
+        if text.is_null() {
+            return None;
+        }
+        let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
+        free(text.cast());
+        Some(copy)
+    }
+}
+
 /// One domain's state as `virConnectGetAllDomainStats` tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateRecord {
@@ -223,6 +242,7 @@ calls! {
         fn virDomainOpenConsole(
             dom: sys::virDomainPtr, dev_name: *const c_char, st: sys::virStreamPtr, flags: c_uint
         ) -> c_int;
+        fn virDomainManagedSaveGetXMLDesc(domain: sys::virDomainPtr, flags: c_uint) -> *mut c_char;
         fn virDomainRef(domain: sys::virDomainPtr) -> c_int;
         fn virDomainResume(domain: sys::virDomainPtr) -> c_int;
         fn virDomainSetMetadata(

@@ -245,6 +245,29 @@ impl Mark {
         }
     }
 
+    /// The mark of a domain that runs with this one, and is defined with another for its next start (`virsh edit` changes
+    /// that alone): the later of two expiries, what somebody wrote into the definition otherwise, and in doubt nobody's.
+    #[must_use]
+    pub fn with_definition(self, defined: Mark) -> Mark {
+        match (self, defined) {
+            (unreadable @ Mark::Unreadable { .. }, _)
+            | (_, unreadable @ Mark::Unreadable { .. }) => unreadable,
+            (Mark::None, _) | (_, Mark::None) => Mark::None,
+            (Mark::Egressctl(running), Mark::Egressctl(mut defined)) => {
+                defined.managed &= running.managed;
+                // None is never.
+                let both = running.expires_at.zip(defined.expires_at);
+                defined.expires_at = both.map(|(running, defined)| running.max(defined));
+                Mark::Egressctl(defined)
+            }
+            (operators @ Mark::Operator(_), Mark::Operator(_)) => operators,
+            (running, _) => Mark::Unreadable {
+                why: "it runs as one manager's, and is defined as another's".to_owned(),
+                uid: running.uid().map(str::to_owned),
+            },
+        }
+    }
+
     /// The uid it names, whoever's it is.
     pub fn uid(&self) -> Option<&str> {
         match self {

@@ -80,10 +80,11 @@ fn delete(domains: usize, volumes: usize) -> Vec<(&'static str, usize)> {
         ("virStoragePoolRefresh", 1),
         ("virStoragePoolListAllVolumes", 1),
         ("virConnectListAllStoragePools", 1),
-        ("virConnectListAllDomains", 1),
+        // What is, what runs and is defined otherwise, what is saved.
+        ("virConnectListAllDomains", 3),
         ("virConnectGetAllDomainStats", 1),
-        // Its own and, for this, everybody's.
-        ("virDomainGetXMLDesc", 1 + domains),
+        // Its own, as it runs and as it is defined, and, for this, everybody's. It alone runs.
+        ("virDomainGetXMLDesc", 2 + domains + 1),
         ("virStorageVolGetXMLDesc", 2 + volumes),
         ("virDomainDestroy", 2),
         ("virDomainUndefineFlags", 1),

@@ -9,6 +9,7 @@ mod cli;
 mod connection;
 mod crash;
 mod credentials;
+mod definitions;
 mod deletion;
 mod distance;
 mod dry_run;

@@ -16,7 +16,7 @@ use crate::find;
 use crate::gc::keep;
 use crate::host::HostSession;
 use crate::image::policy::PullPolicy;
-use crate::image::store::POOL_RESERVE;
+use crate::image::room::POOL_RESERVE;
 use crate::name::InstanceName;
 use crate::placement::{self, AUTO, Need};
 

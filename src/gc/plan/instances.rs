@@ -1,6 +1,7 @@
 //! Which instances go: expired ones, and with a keep list those not on it.
 
 use super::{Decision, Judge, Kind, Target, used_by};
+use crate::delete::moved_disk;
 use crate::instance::Instance;
 use crate::inventory::Files;
 use crate::name::InstanceName;
@@ -95,6 +96,11 @@ fn ensure_may_go(
         .clock
         .mark_is_older(metadata.created_at, judge.rules.min_age)
         .map_err(|young| young.to_string())?;
+    if let Some(overlay) = files.volume(&name.overlay_volume())
+        && let Some(disk) = moved_disk(instance, &overlay.path)
+    {
+        return Err(format!("in doubt: its disk is {disk}, not its overlay"));
+    }
     for volume in [name.overlay_volume(), name.seed_volume()] {
         let Some(info) = files.volume(&volume) else {
             continue;

@@ -8,8 +8,8 @@ use virt::sys;
 
 use super::super::error::{ARGUMENT_UNSUPPORTED, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
-    AddressSource, CALLS_AT_ONCE, Console, DomainCalls, DomainInfo, DomainRef, DomainState,
-    InterfaceInfo, NvramPolicy,
+    AddressSource, CALLS_AT_ONCE, Console, Definition, DomainCalls, DomainInfo, DomainRef,
+    DomainState, InterfaceInfo, NvramPolicy, When,
 };
 use super::console::ConsoleStream;
 use super::{About, Connection, lock, raw};
@@ -57,6 +57,23 @@ impl Connection {
         };
         let found = xml?.zip(state?);
         Ok(found.map(|(xml, state)| DomainInfo { domain, state, xml }))
+    }
+
+    /// None where it was started, or its saved memory thrown away, meanwhile.
+    fn saved_definition(&self, domain: &DomainRef) -> Result<Option<String>> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        let read = self.attempt(
+            "virDomainManagedSaveGetXMLDesc",
+            &about,
+            self.limits.rpc,
+            || raw::saved_xml(&handle).ok_or_else(virt::error::Error::last_error),
+        );
+        match read {
+            Ok(xml) => Ok(Some(xml)),
+            Err(failure) if failure.is(NO_DOMAIN) || failure.is(OPERATION_INVALID) => Ok(None),
+            Err(failure) => Err(self.error(&failure)),
+        }
     }
 
     fn state_if_there(&self, domain: &DomainRef) -> Result<Option<DomainState>> {
@@ -135,6 +152,42 @@ impl DomainCalls for Connection {
 
     fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>> {
         self.info(domain.clone(), None)
+    }
+
+    fn find_definition(&self, domain: &DomainRef) -> Result<Option<String>> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        self.find("virDomainGetXMLDesc", &about, NO_DOMAIN, || {
+            handle.xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)
+        })
+    }
+
+    fn list_definitions(&self) -> Result<Vec<Definition>> {
+        let list = |flags| {
+            let listed = self.rpc("virConnectListAllDomains", &"", || {
+                self.connect().list_all_domains(flags)
+            })?;
+            let domains = listed.into_iter().map(|d| self.domain_ref(d));
+            domains.collect::<Result<Vec<_>>>()
+        };
+        let running =
+            sys::VIR_CONNECT_LIST_DOMAINS_ACTIVE | sys::VIR_CONNECT_LIST_DOMAINS_PERSISTENT;
+        let saved = sys::VIR_CONNECT_LIST_DOMAINS_MANAGEDSAVE;
+        let (running, saved) = parallel::both(|| list(running), || list(saved));
+        let running = running?.into_iter().map(|domain| (domain, When::NextStart));
+        let saved = saved?.into_iter().map(|domain| (domain, When::Restored));
+        let read = parallel::map(
+            running.chain(saved).collect(),
+            CALLS_AT_ONCE,
+            |(domain, when)| {
+                let xml = match when {
+                    When::NextStart => self.find_definition(&domain)?,
+                    When::Restored => self.saved_definition(&domain)?,
+                };
+                Ok(xml.map(|xml| Definition { domain, when, xml }))
+            },
+        );
+        read.into_iter().filter_map(Result::transpose).collect()
     }
 
     fn domain_state(&self, domain: &DomainRef) -> Result<DomainState> {

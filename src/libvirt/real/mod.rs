@@ -314,6 +314,9 @@ impl Connection {
                 "somebody's job runs in the pool (a clone, a wipe): run it again when that is done",
             );
         }
+        if reason == Reason::PoolFull {
+            return error.hint(super::MAKE_ROOM);
+        }
         if failure.raw.is_denied() {
             return error
                 .at_stage("permission")

@@ -381,3 +381,42 @@ fn the_fragment_for_libvirt_leaves_our_namespace_to_it() {
     let bound = fragment.replacen("<instance", &format!("<instance xmlns=\"{NAMESPACE}\""), 1);
     assert_eq!(in_domain(&bound).metadata(), Some(&metadata));
 }
+
+#[test]
+fn what_somebody_wrote_into_the_definition_counts_beside_what_runs() {
+    let ours = |change: &dyn Fn(&mut Metadata)| {
+        let mut metadata = full();
+        change(&mut metadata);
+        Mark::Egressctl(Box::new(metadata))
+    };
+    let at = |second| Some(Timestamp::from_second(second).unwrap());
+    let (early, late) = (
+        ours(&|m| m.expires_at = at(1)),
+        ours(&|m| m.expires_at = at(2)),
+    );
+    let never = ours(&|m| m.expires_at = None);
+    let kept = ours(&|m| m.managed = false);
+    let unreadable = || Mark::Unreadable {
+        why: "version 99".to_owned(),
+        uid: None,
+    };
+    let table = [
+        (early.clone(), late.clone(), late.clone()),
+        (late.clone(), early.clone(), late.clone()),
+        (early.clone(), never.clone(), never.clone()),
+        (never.clone(), early.clone(), never),
+        (ours(&|_| {}), kept.clone(), kept.clone()),
+        (kept.clone(), ours(&|_| {}), kept),
+        (early.clone(), Mark::None, Mark::None),
+        (Mark::None, early.clone(), Mark::None),
+        (early.clone(), unreadable(), unreadable()),
+        (unreadable(), early, unreadable()),
+    ];
+    for (runs, defined, expected) in table {
+        assert_eq!(
+            runs.clone().with_definition(defined.clone()),
+            expected,
+            "{runs:?} {defined:?}"
+        );
+    }
+}

@@ -1,0 +1,238 @@
+//! What a running domain isn't yet: its definition for the next start (`virsh edit`, `attach-disk --config`), a saved one's
+//! memory, and files that are named by another path. What is used there stays.
+
+use serde_json::Value;
+
+use crate::instances::create;
+use crate::lab;
+use crate::support::{Cleanup, Lab, POOL_DIR};
+
+const FOREIGN: &str = "lt-theirs";
+const LINK: &str = "/var/lib/libvirt/lt-link";
+const UNDO: &str = "virsh -q destroy lt-theirs >/dev/null 2>&1; virsh -q managedsave-remove lt-theirs >/dev/null 2>&1; \
+    virsh -q undefine lt-theirs >/dev/null 2>&1; virsh -q vol-delete --pool default lt-theirs-clone.qcow2 >/dev/null 2>&1; \
+    rm -f /var/lib/libvirt/lt-link /var/lib/libvirt/lt-other_VARS.fd; true";
+
+/// Somebody's domain, off, with these disks: nothing boots from them.
+fn foreign<'a>(lab: &'a Lab, disks: &[&str]) -> Cleanup<'a> {
+    let disk = |(n, file): (usize, &&str)| {
+        let target = char::from(b"bcd"[n]);
+        format!(
+            "<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{file}'/>\
+             <target dev='vd{target}'/></disk>"
+        )
+    };
+    let disks: String = disks.iter().enumerate().map(disk).collect();
+    let xml = format!(
+        "<domain type='qemu'><name>{FOREIGN}</name><memory unit='MiB'>64</memory>\
+         <os><type arch='x86_64' machine='q35'>hvm</type></os><devices>{disks}</devices></domain>"
+    );
+    std::fs::write(lab.path("nas1/lib/lt-theirs.xml"), xml).unwrap();
+    let define =
+        "virsh -q define /var/lib/libvirt/lt-theirs.xml && rm /var/lib/libvirt/lt-theirs.xml";
+    lab.change("nas1", define, UNDO)
+}
+
+/// Changes what the running domain is defined as for its next start, as `virsh edit` does.
+fn edit(lab: &Lab, name: &str, change: impl Fn(&str) -> String) {
+    let xml = change(&lab.virsh("nas1", &["dumpxml", "--inactive", name]));
+    std::fs::write(lab.path("nas1/lib/lt-edited.xml"), xml).unwrap();
+    lab.on(
+        "nas1",
+        "virsh -q define /var/lib/libvirt/lt-edited.xml && rm /var/lib/libvirt/lt-edited.xml",
+    );
+}
+
+/// Fails unless neither delete nor gc takes the expired instance: somebody else uses its disk.
+#[track_caller]
+fn assert_stays(lab: &Lab, name: &str) {
+    for more in [&[][..], &["--dry-run"]] {
+        let run = lab.run(&[&["delete", name], more].concat()).exits(1);
+        run.says("is used by")
+            .says(FOREIGN)
+            .says("nothing was touched");
+    }
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+    lab.run(&gc).exits(0).prints_only("");
+    assert!(lab.has_domain("nas1", name));
+    assert_eq!(
+        lab.volumes("nas1", &format!("{name}.")),
+        [format!("{name}.qcow2")]
+    );
+}
+
+#[test]
+fn a_disk_that_a_running_domain_will_have_is_used() {
+    let lab = lab!();
+    let name = "lt-later";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    let overlay = format!("{POOL_DIR}/{name}.qcow2");
+    let _theirs = foreign(&lab, &[]);
+    lab.virsh("nas1", &["start", FOREIGN]);
+    let attach = [
+        "attach-disk",
+        FOREIGN,
+        &overlay,
+        "vdc",
+        "--subdriver",
+        "qcow2",
+        "--config",
+    ];
+    lab.virsh("nas1", &attach);
+    assert_stays(&lab, name);
+    // The same of what is left without a domain, and of a base image.
+    lab.on(
+        "nas1",
+        &format!("virsh -q destroy {name}; virsh -q undefine --nvram {name}"),
+    );
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+    lab.run(&gc).exits(0).prints_only("");
+    lab.run(&["delete", name]).exits(1).says(FOREIGN);
+    lab.virsh("nas1", &["detach-disk", FOREIGN, "vdc", "--config"]);
+    lab.run(&["delete", name]).exits(0);
+    let base = lab.volumes("nas1", "base-tiny-").remove(0);
+    let path = format!("{POOL_DIR}/{base}");
+    let attach = [
+        "attach-disk",
+        FOREIGN,
+        &path,
+        "vdc",
+        "--subdriver",
+        "qcow2",
+        "--config",
+    ];
+    lab.virsh("nas1", &attach);
+    lab.run(&["image", "rm", &base, "--zone", "nas1"])
+        .exits(1)
+        .says(FOREIGN);
+    assert!(lab.volumes("nas1", "base-tiny-").contains(&base));
+}
+
+#[test]
+fn a_disk_that_a_saved_domain_goes_on_with_is_used() {
+    let lab = lab!();
+    let name = "lt-saved-by";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    lab.virsh("nas1", &["destroy", name]);
+    let overlay = format!("{POOL_DIR}/{name}.qcow2");
+    let _theirs = foreign(&lab, &[]);
+    lab.virsh("nas1", &["start", FOREIGN]);
+    let attach = [
+        "attach-disk",
+        FOREIGN,
+        &overlay,
+        "vdc",
+        "--subdriver",
+        "qcow2",
+        "--live",
+    ];
+    lab.virsh("nas1", &attach);
+    lab.virsh("nas1", &["managedsave", FOREIGN]);
+    assert_stays(&lab, name);
+    lab.virsh("nas1", &["managedsave-remove", FOREIGN]);
+    lab.run(&["delete", name]).exits(0);
+}
+
+#[test]
+fn what_somebody_wrote_into_the_definition_of_a_running_instance_counts() {
+    let lab = lab!();
+    let name = "lt-edited";
+    let _instance = lab.instance(name);
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    let kept = |xml: &str| xml.replace("managed>true<", "managed>false<");
+    edit(&lab, name, kept);
+    lab.run(&gc).exits(0).prints_only("");
+    // extend changes the time, and nothing else.
+    lab.run(&["extend", name, "1s"]).exits(0);
+    let defined = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    assert!(defined.contains("managed>false<"), "{defined}");
+    lab.run(&gc).exits(0).prints_only("");
+    assert!(lab.has_domain("nas1", name));
+    // A mark that can't be read any more is in doubt, for all of them.
+    edit(&lab, name, |xml| {
+        xml.replace("version=\"1\"", "version=\"99\"")
+    });
+    lab.run(&gc).exits(0).prints_only("");
+    let extend = ["extend", name, "1h", "-o", "json"];
+    lab.run(&extend).exits(1).fails_with("InDoubt", "");
+    let delete = ["delete", name, "-o", "json"];
+    lab.run(&delete).exits(1).fails_with("InDoubt", "");
+    assert!(lab.has_domain("nas1", name));
+    // Which the hint mends, also while it runs.
+    edit(&lab, name, |xml| {
+        let xml = xml.replace("version=\"99\"", "version=\"1\"");
+        xml.replace("managed>false<", "managed>true<")
+    });
+    lab.run(&["delete", name]).exits(0);
+}
+
+#[test]
+fn an_nvram_file_that_the_definition_names_stays_unless_it_is_its_own() {
+    let lab = lab!();
+    let name = "lt-nvram";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let other = "/var/lib/libvirt/lt-other_VARS.fd";
+    let own = format!("/var/lib/libvirt/qemu/nvram/{name}_VARS.fd");
+    let _file = lab.change("nas1", &format!("cp {own} {other}"), UNDO);
+    edit(&lab, name, |xml| xml.replace(&own, other));
+    let run = lab.run(&["delete", name]).exits(0);
+    run.says("stays: it isn't the domain's own NVRAM file");
+    lab.on("nas1", &format!("test -e {other}"));
+}
+
+#[test]
+fn a_file_is_known_by_another_path_too() {
+    let lab = lab!();
+    let name = "lt-linked";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    let _link = lab.change("nas1", &format!("ln -s {POOL_DIR} {LINK}"), UNDO);
+    let linked = format!("{LINK}/{name}.qcow2");
+    lab.virsh("nas1", &["destroy", name]);
+    {
+        let _theirs = foreign(&lab, &[&linked]);
+        assert_stays(&lab, name);
+        lab.virsh("nas1", &["start", FOREIGN]);
+        assert_stays(&lab, name);
+    }
+    lab.on("nas1", &format!("ln -sfn {POOL_DIR} {LINK}"));
+    // As a clone's backing file, in the same pool.
+    let clone = format!("{POOL_DIR}/{FOREIGN}-clone.qcow2");
+    lab.on(
+        "nas1",
+        &format!("qemu-img create -q -f qcow2 -F qcow2 -b {linked} {clone}"),
+    );
+    assert_stays(&lab, name);
+    lab.on(
+        "nas1",
+        &format!("rm {clone}; virsh -q pool-refresh default"),
+    );
+    // Another file of that name is another file.
+    let theirs = format!("/var/lib/libvirt/{name}.qcow2");
+    let make = format!("qemu-img create -q -f qcow2 {theirs} 1M");
+    let _file = lab.change("nas1", &make, "rm -f /var/lib/libvirt/lt-linked.qcow2");
+    let _theirs = foreign(&lab, &[&theirs]);
+    lab.run(&["delete", name, "-o", "json"]).exits(0);
+    lab.on("nas1", &format!("test -e {theirs}"));
+}
+
+#[test]
+fn a_create_that_is_refused_deletes_nothing() {
+    let lab = lab!();
+    let name = "lt-foreign-both";
+    let volumes = [format!("{name}-seed.iso"), format!("{name}.qcow2")];
+    let undo = "for v in lt-foreign-both-seed.iso lt-foreign-both.qcow2; do virsh -q vol-delete --pool default $v; done; true";
+    let make = format!(
+        "virsh -q vol-create-as default {} 1M --format raw && virsh -q vol-create-as default {} 1M --format qcow2",
+        volumes[0], volumes[1]
+    );
+    let _volumes = lab.change("nas1", &make, undo);
+    let run = lab.run(&create(name, &["-o", "json"])).exits(1);
+    let reason: Value = run.errors()[0]["reason"].clone();
+    assert_eq!(reason, "ForeignDomain", "{run}");
+    assert_eq!(lab.volumes("nas1", name), volumes);
+}
