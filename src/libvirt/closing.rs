@@ -1,32 +1,33 @@
-//! Closing the connection under blocked calls, without cutting off a download: that can hang the daemon for good.
+//! Closing the connection under blocked calls, without cutting off a stream: that can hang the daemon for good.
 //!
-//! libvirtd 11.3 sends a download from its main loop, holding the client's lock. Where the client is gone by then, it
+//! libvirtd 11.3 serves streams from its main loop, holding the client's lock. Where the client is gone by then, it
 //! closes the client right there, which takes the same lock again: the main loop, and with it the whole daemon, stands
-//! still until it is restarted (seen on the lab: `virNetServerClientClose` under `daemonStreamEvent`). Our downloads are
-//! small and over in milliseconds, so whoever closes the link lets one that is under way end first.
+//! still until it is restarted (seen on the lab: `virNetServerClientClose` under `daemonStreamEvent`; of 140 uploads cut off,
+//! six times). Our downloads are small and over in milliseconds, and an upload that is cancelled is aborted as soon as its
+//! call returns: so whoever closes the link lets them end first.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::ssh::Closer;
 
-/// How long a download may delay the close; one that takes longer is stuck with the daemon itself.
+/// How long a stream may delay the close; one that takes longer is stuck with the daemon, or with the link.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The downloads under way on one connection.
+/// The streams under way over one link.
 #[derive(Clone, Default)]
-pub(super) struct Downloads {
+pub(super) struct Streams {
     shared: Arc<(Mutex<u32>, Condvar)>,
 }
 
-/// One download under way.
-pub(super) struct Download<'a>(&'a Downloads);
+/// One stream under way.
+pub(super) struct UnderWay<'a>(&'a Streams);
 
-impl Downloads {
-    /// Notes a download until the result is dropped.
-    pub(super) fn begin(&self) -> Download<'_> {
+impl Streams {
+    /// Notes a stream until the result is dropped.
+    pub(super) fn begin(&self) -> UnderWay<'_> {
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Download(self)
+        UnderWay(self)
     }
 
     /// Waits until none is under way, or the grace is over.
@@ -38,11 +39,11 @@ impl Downloads {
 
     /// A closer for the watchdog and for cancels: returns at once, closes as soon as it may.
     pub(super) fn closer(&self, link: Closer) -> impl Fn() + Send + Sync + 'static {
-        let downloads = self.clone();
+        let streams = self.clone();
         move || {
-            let (link, downloads) = (link.clone(), downloads.clone());
+            let (link, streams) = (link.clone(), streams.clone());
             let close = move || {
-                downloads.wait();
+                streams.wait();
                 link.close();
             };
             let spawned = std::thread::Builder::new()
@@ -55,7 +56,7 @@ impl Downloads {
     }
 }
 
-impl Drop for Download<'_> {
+impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let (count, changed) = &*self.0.shared;
         *count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
@@ -69,24 +70,24 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_close_waits_for_downloads_and_for_nothing_else() {
-        let downloads = Downloads::default();
+    fn a_close_waits_for_streams_and_for_nothing_else() {
+        let streams = Streams::default();
         let began = Instant::now();
-        downloads.wait();
+        streams.wait();
         assert!(began.elapsed() < Duration::from_millis(500));
-        let other = downloads.clone();
+        let other = streams.clone();
         let download = std::thread::spawn(move || {
             let _under_way = other.begin();
             std::thread::sleep(Duration::from_millis(300));
         });
-        while *downloads.shared.0.lock().unwrap() == 0 {
+        while *streams.shared.0.lock().unwrap() == 0 {
             std::thread::yield_now();
         }
-        downloads.wait();
-        assert!(download.is_finished() || *downloads.shared.0.lock().unwrap() == 0);
+        streams.wait();
+        assert!(download.is_finished() || *streams.shared.0.lock().unwrap() == 0);
         let began = Instant::now();
-        let _stuck = downloads.begin();
-        downloads.wait();
+        let _stuck = streams.begin();
+        streams.wait();
         assert!(began.elapsed() >= GRACE);
     }
 }

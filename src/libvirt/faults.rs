@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::closing::Downloads;
+use super::closing::Streams;
 use super::error::LibvirtError;
 use crate::ssh::Link;
 
@@ -56,7 +56,7 @@ impl Plan {
 pub(super) fn around<T>(
     rpc: &str,
     link: &Link,
-    downloads: &Downloads,
+    streams: &Streams,
     call: impl FnOnce() -> Result<T, LibvirtError>,
 ) -> Result<T, LibvirtError> {
     let Some(plan) = PLAN.get_or_init(Plan::read) else {
@@ -75,7 +75,7 @@ pub(super) fn around<T>(
     };
     if ["kill", "drop", "lost"].contains(&kind) {
         // Another thread's download, cut off, can hang libvirtd itself: that is its fault, not what is tested here.
-        downloads.wait();
+        streams.wait();
     }
     match kind {
         "kill" => {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use virt::stream::Stream;
 use virt::sys;
 
-use super::super::closing::Download;
+use super::super::closing::UnderWay;
 use super::super::error::OPERATION_FAILED;
 use super::super::{Console, DomainRef};
 use super::{About, CLOSE_LIMIT, Connection, Failure, VirtResult, numbers};
@@ -17,7 +17,7 @@ pub(super) struct ConsoleStream<'a> {
     connection: &'a Connection,
     stream: Stream,
     about: String,
-    under_way: Mutex<Option<Download<'a>>>,
+    under_way: Mutex<Option<UnderWay<'a>>>,
 }
 
 impl<'a> ConsoleStream<'a> {
@@ -34,7 +34,7 @@ impl<'a> ConsoleStream<'a> {
             // Refused where the driver couldn't keep two users apart.
             sys::VIR_DOMAIN_CONSOLE_SAFE
         };
-        let under_way = connection.downloads.begin();
+        let under_way = connection.streams.begin();
         let limit = connection.limits.rpc;
         let opened = connection.attempt("virDomainOpenConsole", &about, limit, || {
             let stream = Stream::new(connection.connect(), 0)?;

@@ -21,7 +21,7 @@ impl HostCalls for Connection {
 
     fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>> {
         let link = Arc::clone(&self.link);
-        Self::open_through(&self.host, link, &self.cancel, self.limits, false)
+        Self::open_through(&self.host, link, &self.cancel, self.limits, Some(self))
             .map(|connection| Arc::new(connection) as Arc<dyn Hypervisor>)
     }
 

@@ -16,7 +16,7 @@ use virt::domain::Domain;
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
 
-use super::closing::Downloads;
+use super::closing::Streams;
 use super::deadline::Watchdog;
 use super::error::LibvirtError;
 use super::raw;
@@ -70,7 +70,7 @@ pub struct Connection {
     connect: Option<Connect>,
     _cancel_guard: CancelGuard,
     cancel: Cancel,
-    downloads: Downloads,
+    streams: Streams,
     watchdog: Watchdog,
     link: Arc<Link>,
     host: String,
@@ -107,7 +107,7 @@ impl Connection {
     /// Errors: [`Reason::PermissionDenied`], [`Reason::LibvirtUnavailable`], [`Reason::TimedOut`], or what the
     /// link remembers of its own failure.
     pub fn open(host: &str, link: Arc<Link>, cancel: &Cancel, limits: Limits) -> Result<Self> {
-        Self::open_through(host, link, cancel, limits, true)
+        Self::open_through(host, link, cancel, limits, None)
     }
 
     fn open_through(
@@ -115,12 +115,13 @@ impl Connection {
         link: Arc<Link>,
         cancel: &Cancel,
         limits: Limits,
-        owns_link: bool,
+        beside: Option<&Connection>,
     ) -> Result<Self> {
         raw::load().map_err(|cause| no_library(cause).on_host(host))?;
-        let downloads = Downloads::default();
-        let watchdog = Watchdog::start(downloads.closer(link.closer()));
-        let guard = cancel.on_cancel(Box::new(downloads.closer(link.closer())));
+        // Whoever closes the link closes it under all of them.
+        let streams = beside.map_or_else(Streams::default, |other| other.streams.clone());
+        let watchdog = Watchdog::start(streams.closer(link.closer()));
+        let guard = cancel.on_cancel(Box::new(streams.closer(link.closer())));
         let uri = format!(
             "qemu+unix:///system?socket={}",
             link.socket_path().display()
@@ -133,12 +134,12 @@ impl Connection {
             connect: None,
             _cancel_guard: guard,
             cancel: cancel.clone(),
-            downloads,
+            streams,
             watchdog,
             link,
             host: host.to_owned(),
             limits,
-            owns_link,
+            owns_link: beside.is_none(),
             fastest: AtomicU64::new(u64::MAX),
         };
         let opened = connection
@@ -187,7 +188,7 @@ impl Connection {
         let started = Instant::now();
         let armed = self.watchdog.arm(limit);
         #[cfg(feature = "fault-injection")]
-        let result = super::faults::around(rpc, &self.link, &self.downloads, || {
+        let result = super::faults::around(rpc, &self.link, &self.streams, || {
             call().map_err(|error| numbers(&error))
         });
         #[cfg(not(feature = "fault-injection"))]

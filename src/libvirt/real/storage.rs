@@ -7,6 +7,7 @@ use virt::storage_vol::StorageVol;
 use virt::stream::Stream;
 use virt::sys;
 
+use super::super::closing::UnderWay;
 use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
@@ -244,6 +245,7 @@ impl StorageCalls for Connection {
     ) -> Result<Box<dyn VolumeUpload + '_>> {
         let volume = self.existing_volume(pool, name)?;
         let about = AboutVolume(pool, name);
+        let under_way = self.streams.begin();
         let open = || {
             let stream = Stream::new(self.connect(), 0)?;
             volume.upload(&stream, offset, length, 0)?;
@@ -256,6 +258,7 @@ impl StorageCalls for Connection {
             connection: self,
             stream: Some(stream),
             about: about.to_string(),
+            _under_way: under_way,
         }))
     }
 
@@ -264,7 +267,7 @@ impl StorageCalls for Connection {
             return Ok(None);
         };
         let about = AboutVolume(pool, name);
-        let _under_way = self.downloads.begin();
+        let _under_way = self.streams.begin();
         // Freeing the stream would clear the library's record of the error, and with it the errno.
         let mut kept = None;
         let mut download = || {
@@ -332,6 +335,8 @@ struct Upload<'a> {
     connection: &'a Connection,
     stream: Option<Stream>,
     about: String,
+    /// Until it is finished or aborted: the field goes after the struct's own drop.
+    _under_way: UnderWay<'a>,
 }
 
 impl Upload<'_> {
@@ -357,6 +362,8 @@ impl VolumeUpload for Upload<'_> {
     fn send(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let Some(stream) = &self.stream else { break };
+            // Aborted in good order, before whoever cancelled closes the link.
+            self.connection.cancel.check()?;
             let sent = self.limited(|| stream.send(data))?;
             data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
         }
