@@ -253,9 +253,11 @@ fn check_clock(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
     };
     report.clock_skew_seconds = Some(skew);
     if skew.unsigned_abs() > SKEW_LIMIT.as_secs() {
+        let order = if skew > 0 { "ahead of" } else { "behind" };
+        let apart = skew.unsigned_abs();
         let error = Error::permanent(
             Reason::ClockSkew,
-            format!("the host's clock is {skew} s ahead of this machine's"),
+            format!("the host's clock is {apart} s {order} this machine's"),
         )
         .hint("synchronise both clocks, for example with systemd-timesyncd or chrony");
         report.add(Severity::Error, &error);

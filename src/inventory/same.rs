@@ -52,6 +52,8 @@ fn doubtful(files: &Files) -> BTreeSet<&str> {
     for path in named(files) {
         if let Some(volume) = own.get(file_name(path))
             && *volume != path
+            // Their times may tell already.
+            && !files.is_another(volume, path)
         {
             doubtful.extend([*volume, path]);
         }

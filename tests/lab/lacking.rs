@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::binary;
 use crate::instances::create;
 use crate::lab;
+use crate::pull_faults::{in_pool, small_pool};
 use crate::refusals::everything;
 use crate::support::{Cleanup, Lab};
 
@@ -247,4 +248,36 @@ fn without_libvirts_library_all_works_that_asks_no_host() {
         .exits(1)
         .fails_with("LocalIo", "apt-get install libvirt0")
         .never_says("panicked");
+}
+
+/// libvirt remembers the room of a pool from when it last looked.
+#[test]
+fn the_room_of_a_pool_is_what_there_is_now() {
+    let lab = lab!();
+    let name = "lt-room";
+    let _pool = small_pool(&lab, "64m");
+    lab.virsh("nas1", &["pool-start", "lt-pool"]);
+    let cli = lab.cli_with(|kvm| in_pool(kvm, "lt-pool"));
+    let create = create(name, &["-o", "json"]);
+    let dry = [&create[..], &["--dry-run"]].concat();
+    let filler = "/var/lib/libvirt/lt-pool/filler";
+    // It doesn't know that somebody filled it, and then does.
+    lab.on("nas1", &format!("fallocate -l 58M {filler}"));
+    let refused = || {
+        let run = cli.run(&create).exits(5);
+        run.fails_with("PoolFull", "use a larger pool");
+        let left = lab.on("nas1", "ls /var/lib/libvirt/lt-pool");
+        assert_eq!(left.trim(), "filler");
+    };
+    refused();
+    lab.virsh("nas1", &["pool-refresh", "lt-pool"]);
+    refused();
+    cli.run(&dry)
+        .exits(5)
+        .fails_with("PoolFull", "use a larger pool");
+    // Nor that it is gone again.
+    lab.on("nas1", &format!("rm {filler}"));
+    cli.run(&dry).exits(0);
+    cli.run(&create).exits(0);
+    cli.run(&["delete", name]).exits(0);
 }
