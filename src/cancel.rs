@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Class, Error, Reason, Result};
 
@@ -142,6 +145,33 @@ pub struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.cancel.lock().closers.remove(&self.id);
+    }
+}
+
+/// Something for poll(2), beside what is read: readable once somebody has woken it.
+#[derive(Debug)]
+pub struct Wake(OwnedFd);
+
+impl Wake {
+    /// Errors: [`Reason::LocalIo`].
+    pub fn new() -> Result<Self> {
+        eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map(Wake)
+            .map_err(|error| {
+                Error::transient(Reason::LocalIo, "can't make an event descriptor").because(error)
+            })
+    }
+
+    /// Makes it readable, for good.
+    pub fn wake(&self) {
+        // The counter is full only when it was woken often enough.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,11 +1,11 @@
 //! A person at a guest's serial console: keys to the guest, the guest's bytes to the person, until one of them leaves.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Wake};
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::Console;
 
@@ -75,7 +75,7 @@ fn type_all(
 ) -> Result<Option<End>> {
     let mut buffer = [0; 4096];
     loop {
-        let mut fds = vec![PollFd::new(&wake.0, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         if let Some(keys) = keys {
             fds.push(PollFd::from_borrowed_fd(keys, PollFlags::IN));
         }
@@ -113,24 +113,6 @@ fn until_escape(keys: &[u8]) -> (&[u8], bool) {
 
 fn unreadable(error: rustix::io::Errno) -> Error {
     Error::transient(Reason::LocalIo, "the terminal can't be read").because(error)
-}
-
-/// Readable once somebody has ended the session.
-struct Wake(OwnedFd);
-
-impl Wake {
-    fn new() -> Result<Self> {
-        eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map(Wake)
-            .map_err(|error| {
-                Error::transient(Reason::LocalIo, "can't make an event descriptor").because(error)
-            })
-    }
-
-    fn wake(&self) {
-        // The counter is full only when it was woken often enough.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
 }
 
 struct WakeOnDrop<'a>(&'a Wake);

@@ -50,7 +50,7 @@ const CLEANUP_DIAL: Duration = Duration::from_secs(5);
 const VIRTQEMUD_SOCKET: &str = "/var/run/libvirt/virtqemud-sock";
 
 /// Asks for a key's passphrase; shared by all hosts of a run.
-pub type SharedPrompt = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+pub type SharedPrompt = Arc<dyn Fn(&str, &Cancel) -> Option<String> + Send + Sync>;
 
 /// One host and the connection to it.
 pub struct HostSession {

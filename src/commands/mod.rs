@@ -21,6 +21,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::address;
+use crate::cancel::Cancel;
 use crate::cli::{Cli, Command, GlobalArgs, ManagerArg, PullArg, TargetArgs, ViaArg};
 use crate::config::{Config, Image, Provider, discover, load, process_env};
 use crate::error::{Class, Error, Reason, Result};
@@ -226,15 +227,20 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A passphrase prompt that asks once for each question: all hosts of a provider share one key.
+/// A passphrase prompt that asks once for each question: all hosts of a provider share one key. That nobody could be
+/// asked any more in a cancelled run is no answer.
 fn asks_once() -> SharedPrompt {
     let answers: Mutex<HashMap<String, Option<String>>> = Mutex::default();
-    Arc::new(move |question: &str| {
+    Arc::new(move |question: &str, cancel: &Cancel| {
         let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers
-            .entry(question.to_owned())
-            .or_insert_with(|| passphrase(question))
-            .clone()
+        if let Some(answer) = answers.get(question) {
+            return answer.clone();
+        }
+        let answer = passphrase(question, cancel);
+        if !cancel.is_set() {
+            answers.insert(question.to_owned(), answer.clone());
+        }
+        answer
     })
 }
 

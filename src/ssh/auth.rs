@@ -52,7 +52,7 @@ impl Credential {
                 {
                     return Ok(credential);
                 }
-                let key = Arc::new(file.unlock(options.prompt)?);
+                let key = Arc::new(file.unlock(options.prompt, cancel)?);
                 let path = path.clone();
                 Ok(Credential::Key { path, key })
             }

@@ -20,8 +20,9 @@ const KEY_LIMIT: u64 = 1 << 20;
 /// How often a passphrase is asked for.
 const PROMPTS: u32 = 3;
 
-/// How a passphrase is asked for: gets the prompt, returns the answer, or none when given up.
-pub type Prompt<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
+/// How a passphrase is asked for: gets the prompt, returns the answer, or none when given up; at once when the run is
+/// cancelled.
+pub type Prompt<'a> = dyn Fn(&str, &Cancel) -> Option<String> + Sync + 'a;
 
 /// A key file as it is, perhaps still encrypted. Has no `Debug` on purpose.
 pub(super) struct KeyFile {
@@ -63,7 +64,7 @@ impl KeyFile {
     }
 
     /// The key itself, once its passphrase (if it has one) is known to be right.
-    pub(super) fn unlock(self, prompt: Option<&Prompt<'_>>) -> Result<PrivateKey> {
+    pub(super) fn unlock(self, prompt: Option<&Prompt<'_>>, cancel: &Cancel) -> Result<PrivateKey> {
         if !self.encrypted {
             return decode(&self.text, None)
                 .ok_or_else(|| unusable(&self.path, &Kind::Garbage("is damaged")));
@@ -74,7 +75,10 @@ impl KeyFile {
             );
         };
         for _ in 0..PROMPTS {
-            let Some(answer) = prompt(&format!("Passphrase for {}: ", self.path.display())) else {
+            let question = format!("Passphrase for {}: ", self.path.display());
+            let answer = prompt(&question, cancel);
+            cancel.check()?;
+            let Some(answer) = answer else {
                 return Err(self.locked("no passphrase was given"));
             };
             if let Some(key) = decode(&self.text, Some(&answer)) {

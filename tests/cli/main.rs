@@ -7,6 +7,7 @@ mod documents;
 mod interrupts;
 mod json;
 mod pipes;
+mod prompt;
 #[path = "../support/schema.rs"]
 mod schema;
 mod secrets;

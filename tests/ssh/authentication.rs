@@ -138,7 +138,7 @@ fn encrypted_keys_ask_for_their_passphrase_and_only_where_they_may() {
     for key in made {
         let asked = AtomicU32::new(0);
         // Wrong at first, then right.
-        let prompt = |text: &str| {
+        let prompt = |text: &str, _: &Cancel| {
             assert!(text.contains(key.to_str().unwrap()), "{text}");
             let right = asked.fetch_add(1, Ordering::SeqCst) > 0;
             Some(if right { PASSPHRASE } else { "wrong" }.to_owned())
@@ -152,7 +152,7 @@ fn encrypted_keys_ask_for_their_passphrase_and_only_where_they_may() {
             told(&link.unwrap_err())
         );
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        let wrong = |_: &str| Some("wrong".to_owned());
+        let wrong = |_: &str, _: &Cancel| Some("wrong".to_owned());
         let error = log_in(&sshd, source(), None, Some(&wrong)).unwrap_err();
         assert_eq!(error.reason(), Reason::KeyUnusable, "{}", told(&error));
         let error = log_in(&sshd, source(), None, None).unwrap_err();

@@ -148,9 +148,11 @@ fn an_encrypted_key_without_anybody_to_ask_names_ssh_add() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("my id");
     std::fs::write(&path, container("aes256-ctr", &blob("ssh-ed25519"))).unwrap();
-    let give_up = |_: &str| None;
+    let give_up = |_: &str, _: &Cancel| None;
     for prompt in [None, Some(&give_up as &Prompt<'_>)] {
-        let Err(error) = KeyFile::load(&path, &Cancel::new()).unwrap().unlock(prompt) else {
+        let cancel = Cancel::new();
+        let file = KeyFile::load(&path, &cancel).unwrap();
+        let Err(error) = file.unlock(prompt, &cancel) else {
             panic!("unlocked");
         };
         assert_eq!(

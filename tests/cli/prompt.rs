@@ -1,0 +1,182 @@
+//! A person at the prompt for a key's passphrase, on a terminal of their own.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::sandbox;
+use crate::support::Sandbox;
+
+/// How long the screen may take to show something; what is measured is whether it does at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const PROMPT: &str = "/key: ";
+
+/// A shell in a session of its own, with a controlling terminal, that runs egressctl in the foreground; then it tells
+/// the exit code and the terminal's modes.
+struct Terminal {
+    shell: Child,
+    keys: File,
+    output: Receiver<Vec<u8>>,
+    screen: String,
+}
+
+impl Terminal {
+    fn start(sandbox: &Sandbox) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags =
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+        let side = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+        let stdio = || Stdio::from(side.try_clone().unwrap());
+        let program = env!("CARGO_BIN_EXE_egressctl");
+        // Ctrl-C is for the shell, too, which has to live on.
+        let script = format!(
+            "trap : INT; sh -c 'echo pid $$.; exec {program} list'; echo code $?.; stty -a; echo over"
+        );
+        let shell = Command::new("setsid")
+            .args(["--ctty", "sh", "-c", &script])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", sandbox.home())
+            .env("EGRESSCTL_CONFIG", sandbox.home().join("providers.yaml"))
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .expect("setsid(1) is needed");
+        let keys = File::from(ours);
+        let (sender, output) = channel();
+        let mut screen = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                if sender.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Terminal {
+            shell,
+            keys,
+            output,
+            screen: String::new(),
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text to appear after what was looked at before; what stands in front of it.
+    #[track_caller]
+    fn expect(&mut self, text: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        while !self.screen.contains(text) {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(bytes) = self.output.recv_timeout(left) else {
+                panic!("no {text:?} on the screen:\n{}", self.screen);
+            };
+            self.screen += &String::from_utf8_lossy(&bytes);
+        }
+        let place = self.screen.find(text).unwrap();
+        let rest = self.screen.split_off(place + text.len());
+        let mut before = std::mem::replace(&mut self.screen, rest);
+        before.truncate(place);
+        before
+    }
+
+    /// egressctl's process id, once it is at the prompt.
+    #[track_caller]
+    fn at_the_prompt(&mut self) -> String {
+        self.expect("pid ");
+        let pid = self.expect(".");
+        self.expect(PROMPT);
+        pid
+    }
+
+    /// What was said until the end, and the exit code; the terminal must be as it was.
+    #[track_caller]
+    fn ends(mut self) -> (String, String) {
+        let said = self.expect("code ");
+        let code = self.expect(".");
+        let modes = self.expect("over");
+        let modes: Vec<&str> = modes.split_ascii_whitespace().collect();
+        assert!(modes.contains(&"echo"), "{modes:?}");
+        assert!(!modes.join(" ").contains("quit = <undef>"), "{modes:?}");
+        (said, code)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Both fail where it has ended. What it ran is hung up.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// A home whose key has a passphrase.
+fn locked() -> Sandbox {
+    let sandbox = sandbox("remote");
+    sandbox.write("known_hosts", "");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "secret", "-f"])
+        .arg(sandbox.home().join("key"))
+        .status();
+    assert!(made.unwrap().success());
+    sandbox
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_ends_it_and_the_terminal_shows_again_what_is_typed() {
+    let sandbox = locked();
+    for typed in ["", "half a passph"] {
+        let mut terminal = Terminal::start(&sandbox);
+        terminal.at_the_prompt();
+        terminal.press(typed);
+        terminal.press("\x03");
+        let (said, code) = terminal.ends();
+        assert_eq!(code, "130", "{said}");
+        assert!(said.contains("interrupted"), "{said}");
+        assert!(!said.contains("passph"), "{said}");
+    }
+}
+
+#[test]
+fn a_signal_at_the_prompt_ends_it_and_the_terminal_shows_again_what_is_typed() {
+    let sandbox = locked();
+    for (signal, code) in [("TERM", "143"), ("INT", "130")] {
+        let mut terminal = Terminal::start(&sandbox);
+        let pid = terminal.at_the_prompt();
+        let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(sent.unwrap().success());
+        let (said, ended) = terminal.ends();
+        assert_eq!(ended, code, "{said}");
+    }
+}
+
+#[test]
+fn what_is_typed_at_the_prompt_is_not_shown() {
+    let sandbox = locked();
+    let mut terminal = Terminal::start(&sandbox);
+    terminal.at_the_prompt();
+    // Ctrl-\ does nothing there, and Ctrl-D ends no line that was begun.
+    terminal.press("\x1cgue\x04ss\r");
+    let (said, code) = terminal.ends();
+    assert_eq!(code, "1", "{said}");
+    assert!(said.contains("the passphrase is wrong"), "{said}");
+    assert!(!said.contains("gue"), "{said}");
+    let mut terminal = Terminal::start(&sandbox);
+    terminal.at_the_prompt();
+    terminal.press("\x04");
+    let (said, code) = terminal.ends();
+    assert_eq!(code, "1", "{said}");
+    assert!(said.contains("no passphrase was given"), "{said}");
+}
