@@ -10,6 +10,7 @@ mod error;
 mod faults;
 mod raw;
 mod real;
+mod uri;
 
 use std::fmt;
 use std::net::IpAddr;

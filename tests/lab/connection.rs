@@ -386,3 +386,17 @@ fn addresses_where_nobody_answers_fail_by_their_stage() {
         assert_eq!(run.errors()[0]["class"], "Transient", "{run}");
     }
 }
+
+#[test]
+fn the_directory_for_temporary_files_may_be_called_anything() {
+    let lab = lab!();
+    for name in ["a b", "a&b", "a%20b", "a#b", "a?b", "ä+€", "it's"] {
+        let place = lab.scratch(name);
+        std::fs::create_dir(&place).unwrap();
+        let changed = || std::fs::metadata(&place).unwrap().modified().unwrap();
+        let made = changed();
+        let run = lab.cli().env("TMPDIR", &place).run(&LIST).exits(0);
+        // Through a socket there, and not elsewhere because it couldn't be made.
+        assert_ne!(changed(), made, "{name:?} was not used\n{run}");
+    }
+}

@@ -19,7 +19,7 @@ use virt::storage_vol::StorageVol;
 use super::closing::Streams;
 use super::deadline::Watchdog;
 use super::error::LibvirtError;
-use super::raw;
+use super::{raw, uri};
 use crate::cancel::{Cancel, Guard as CancelGuard};
 use crate::error::{Class, Error, Reason, Result};
 use crate::ssh::Link;
@@ -122,10 +122,7 @@ impl Connection {
         let streams = beside.map_or_else(Streams::default, |other| other.streams.clone());
         let watchdog = Watchdog::start(streams.closer(link.closer()));
         let guard = cancel.on_cancel(Box::new(streams.closer(link.closer())));
-        let uri = format!(
-            "qemu+unix:///system?socket={}",
-            link.socket_path().display()
-        );
+        let uri = uri::over(link.socket_path());
         let mut connection = Connection {
             domains: Mutex::default(),
             volumes: Mutex::default(),
