@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::config::{self, Firmware, MachineType, Nic, VirtType};
 use crate::error::{Class, Error, Reason, Result};
 use crate::libvirt::Hypervisor;
+use crate::shell;
 use crate::units;
 use crate::xml::capabilities::{DomainCapabilities, HostCapabilities};
 use crate::xml::domain::Accelerator;
@@ -223,7 +224,10 @@ pub fn ensure_nic(state: &NicState, host: &config::Host) -> Result<()> {
         (Nic::Network(name), NicState::Inactive) => (
             Reason::NetworkNotFound,
             format!("libvirt network {name} is not active"),
-            format!("on the host: virsh net-start {name} && virsh net-autostart {name}"),
+            format!(
+                "on the host: virsh net-start {0} && virsh net-autostart {0}",
+                shell::quote(name)
+            ),
         ),
         (Nic::Bridge(name) | Nic::Network(name), _) => (
             Reason::NetworkNotFound,

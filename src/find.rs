@@ -11,6 +11,7 @@ use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceRef;
 use crate::parallel;
+use crate::shell;
 use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::{Manager, Mark};
 
@@ -65,7 +66,8 @@ pub struct Found {
 /// That a domain has a mark of ours that can't be read, for people.
 pub fn unreadable(host: &str, name: &str) -> String {
     format!(
-        "{host}: domain {name} has a mark of egressctl that can't be read, so gc never deletes it; on the host: virsh dumpxml {name}"
+        "{host}: domain {name} has a mark of egressctl that can't be read, so gc never deletes it; on the host: virsh dumpxml {}",
+        shell::quote(name)
     )
 }
 
@@ -255,7 +257,8 @@ pub fn not_among(name: &str, found: &Found) -> Error {
     .because(why)
     .on_host(host)
     .hint(format!(
-        "on the host: virsh edit {name} mends the mark; virsh dumpxml {name} shows it"
+        "on the host: virsh edit {0} mends the mark; virsh dumpxml {0} shows it",
+        shell::quote(name)
     ))
 }
 
@@ -287,6 +290,31 @@ mod tests {
         host.clone_into(&mut instance.host);
         name.clone_into(&mut instance.domain.uuid);
         instance
+    }
+
+    #[test]
+    fn a_domain_of_any_name_is_shown_by_the_hint() {
+        let hint = |name: &str| {
+            let in_doubt = vec![seen("nas1", name, "default")];
+            let found = Found {
+                in_doubt,
+                ..Found::default()
+            };
+            not_among(name, &found).hints().join("; ")
+        };
+        let shows = |name: &str, quoted: &str| {
+            assert_eq!(
+                hint(name),
+                format!(
+                    "on the host: virsh edit {quoted} mends the mark; virsh dumpxml {quoted} shows it"
+                )
+            );
+            let told = unreadable("nas1", name);
+            assert!(told.contains(&format!("domain {name} has")), "{told}");
+            assert!(told.ends_with(&format!("virsh dumpxml {quoted}")), "{told}");
+        };
+        shows("web1", "web1");
+        shows("it's a domain", "'it'\\''s a domain'");
     }
 
     /// Host, name and recorded pool of what is seen, and the hosts that it is shown by.

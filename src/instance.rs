@@ -136,8 +136,8 @@ impl Instance {
             format!("domain {name} has the mark of instance {original}, so it is a copy of it or was renamed: it was left alone"),
         )
         .on_host(&self.host)
-        .hint(format!("a renamed one, on the host: virsh domrename {name} {original}"))
-        .hint(format!("a copy, on the host: virsh undefine {nvram} {name} removes it, its disks stay")))
+.hint(format!("a renamed one, on the host: virsh domrename {} {}", crate::shell::quote(name), crate::shell::quote(original)))
+        .hint(format!("a copy, on the host: virsh undefine {nvram} {} removes it, its disks stay", crate::shell::quote(name))))
     }
 
     /// Its status by its state and addresses.

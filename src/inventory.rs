@@ -53,7 +53,7 @@ pub fn refresh(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Refreshed> {
         Ok(()) => Ok(Refreshed::Yes),
         Err(error) if error.reason() == Reason::PoolBusy => Ok(Refreshed::Busy),
         Err(error) => Err(error.hint(format!(
-            "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {pool}"
+            "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {}", crate::shell::quote(pool)
         ))),
     }
 }

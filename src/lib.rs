@@ -42,6 +42,7 @@ pub mod probe;
 pub mod reach;
 pub mod seed;
 pub mod sharing;
+pub mod shell;
 mod signals;
 pub mod ssh;
 pub mod ssh_client;

@@ -10,6 +10,7 @@ use crate::config::{HostSpec, hides, init, schema, view, view_yaml};
 use crate::error::{Error, Reason, Result};
 use crate::host::Cancels;
 use crate::output::Ui;
+use crate::shell;
 
 pub(super) fn run(
     command: &ConfigCommand,
@@ -83,8 +84,9 @@ fn start(args: &InitArgs, ui: &Ui) -> Result<()> {
     };
     write_new(path, &text)?;
     ui.note(&format!(
-        "wrote {}; next: check the key and known_hosts in it, then: egressctl config validate --config {0} && egressctl check --config {0}",
-        path.display()
+        "wrote {}; next: check the key and known_hosts in it, then: egressctl config validate --config {1} && egressctl check --config {1}",
+        path.display(),
+        shell::quote(&path.display().to_string())
     ));
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::name::InstanceRef;
 use crate::output::{DeletePlanRecord, DeletedRecord, Document};
+use crate::shell;
 use crate::{parallel, placement};
 
 /// Deletions under way at once.
@@ -148,8 +149,8 @@ fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
         .find_map(|kept| kept.what.strip_prefix("volume "));
     error.hint(format!(
         "what nobody needs, on the host: virsh vol-delete --pool {} {}",
-        host.pool(),
-        first.unwrap_or("NAME")
+        shell::quote(host.pool()),
+        shell::quote(first.unwrap_or("NAME"))
     ))
 }
 

@@ -34,6 +34,7 @@ use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
 use crate::placement;
 use crate::reach::Way;
+use crate::shell;
 use crate::xml::metadata::Manager;
 
 /// Runs the command, tells its errors, and gives the exit code.
@@ -176,7 +177,7 @@ impl<'a> Context<'a> {
                 host.name()
             )
         } else {
-            format!("on the host: virsh start {name}")
+            format!("on the host: virsh start {}", shell::quote(name))
         };
         Err(error.on_host(host.name()).hint(hint))
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::expand::Env;
 use crate::error::{Error, Reason, Result};
+use crate::shell;
 
 /// The last place.
 const SYSTEM_FILE: &str = "/etc/egressctl/providers.yaml";
@@ -72,7 +73,7 @@ fn named(by: &str, path: &Path) -> Result<PathBuf> {
 fn with_hint(error: Error, file: &Path) -> Error {
     error.hint(format!(
         "egressctl config init --host nas1=virt@nas1.home.lan --bridge br0 --write {} (your host's name, user and address) writes a starter file; docs/hypervisor-setup.md says what the host needs",
-        file.display()
+        shell::quote(&file.display().to_string())
     ))
 }
 

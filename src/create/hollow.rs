@@ -10,6 +10,7 @@ use crate::instance::Instance;
 use crate::inventory;
 use crate::libvirt::{DomainState, Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
+use crate::shell;
 
 /// Whether the instance, which is the one wanted, is hollow: shut off, and its overlay isn't in the pool.
 ///
@@ -70,7 +71,7 @@ pub(super) fn ensure_base(
             format!("the disk of {name} is gone, and so is its base image: it was left alone");
         return Err(Error::permanent(Reason::InDoubt, what)
             .on_host(host.name())
-            .hint(format!("is the file system of storage pool {} mounted? then: virsh pool-refresh {}", host.pool(), host.pool()))
+            .hint(format!("is the file system of storage pool {} mounted? then: virsh pool-refresh {}", host.pool(), shell::quote(host.pool())))
             .hint(format!("if everything in it is lost for good: egressctl delete {}, then the same command again", instance.id())));
     }
     Ok(())

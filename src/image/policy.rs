@@ -6,6 +6,7 @@ use super::store::usable_pool;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::shell;
 
 /// When the image's server is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,6 +51,6 @@ pub fn not_kept(image: &Image) -> Error {
         Reason::ImageNotReady,
         format!("image {named} is not on the host, and may not be pulled"),
     )
-    .hint(format!("egressctl image pull {named}"))
+    .hint(format!("egressctl image pull {}", shell::quote(&named)))
     .hint("leave --pull never out")
 }

@@ -15,6 +15,7 @@ use crate::host::HostSession;
 use crate::inventory::{self, Files};
 use crate::libvirt::Hypervisor;
 use crate::parallel;
+use crate::shell;
 use crate::undo::{Made, Undo};
 use crate::units;
 use crate::xml::pool::PoolInfo;
@@ -104,12 +105,12 @@ pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<Po
             pools.join(", ")
         };
         return Err(on_host(
-            Error::permanent(Reason::PoolNotFound, format!("there is no storage pool {pool}"))
-                .because(format!("pools on the host: {there}"))
-                .hint(format!(
-                    "on the host: virsh pool-define-as {pool} dir --target {} && virsh pool-build {pool} && virsh pool-start {pool} && virsh pool-autostart {pool}; or name another by hosts[].pool",
-                    pool_directory(pool)
-                )),
+            Error::permanent(
+                Reason::PoolNotFound,
+                format!("there is no storage pool {pool}"),
+            )
+            .because(format!("pools on the host: {there}"))
+            .hint(define_hint(pool)),
         ));
     };
     let info = PoolInfo::parse(&found.xml)?;
@@ -132,11 +133,21 @@ pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<Po
                 format!("storage pool {pool} is not active"),
             )
             .hint(format!(
-                "on the host: virsh pool-start {pool} && virsh pool-autostart {pool}"
+                "on the host: virsh pool-start {0} && virsh pool-autostart {0}",
+                shell::quote(pool)
             )),
         ));
     }
     Ok(info)
+}
+
+/// How to make a pool that isn't there.
+fn define_hint(pool: &str) -> String {
+    format!(
+        "on the host: virsh pool-define-as {0} dir --target {1} && virsh pool-build {0} && virsh pool-start {0} && virsh pool-autostart {0}; or name another by hosts[].pool",
+        shell::quote(pool),
+        shell::quote(&pool_directory(pool))
+    )
 }
 
 /// A directory for a new pool: libvirt refuses two pools in one.
@@ -384,5 +395,22 @@ fn marker_of(incoming: &Incoming, published: &Published) -> Marker {
                 .map_or("nothing", |pin| pin.algorithm.as_str())
                 .to_owned(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_of_any_name_is_made_by_the_hint_as_it_is() {
+        assert_eq!(
+            define_hint("default"),
+            "on the host: virsh pool-define-as default dir --target /var/lib/libvirt/images && virsh pool-build default && virsh pool-start default && virsh pool-autostart default; or name another by hosts[].pool"
+        );
+        assert_eq!(
+            define_hint("my pool"),
+            "on the host: virsh pool-define-as 'my pool' dir --target '/var/lib/libvirt/my pool' && virsh pool-build 'my pool' && virsh pool-start 'my pool' && virsh pool-autostart 'my pool'; or name another by hosts[].pool"
+        );
     }
 }

@@ -20,6 +20,7 @@ use super::wire;
 use crate::cancel::Cancel;
 use crate::config::{KeySource, SshTarget};
 use crate::error::{Error, Reason, Result};
+use crate::shell;
 
 /// How long an agent may take to list its keys.
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
@@ -138,10 +139,10 @@ impl Attempt<'_> {
         let public = format!("{}.pub", path.display());
         Err(self.refused(wire, &methods, 1, &offered).hint(format!(
             "ssh-copy-id -i {} -p {} {}@{}",
-            wire::shell_quote(&public),
+            shell::quote(&public),
             self.target.address.port,
             user,
-            wire::shell_quote(&self.target.address.host),
+            shell::quote(&self.target.address.host),
         )))
     }
 

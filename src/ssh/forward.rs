@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::link::{Link, OPEN_LIMIT};
 use super::shared::ExecOutput;
-use super::wire::shell_quote;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
+use crate::shell;
 
 /// What the probe's answer begins with, to tell it from a login shell's own output.
 const MARK: &str = "egressctl-socket:";
@@ -36,7 +36,7 @@ pub(super) fn refused(link: &Link, socket: &str, cause: &str) -> Error {
         .because(cause)
         .hint(format!(
             "either there is no such socket: ls -l {}",
-            shell_quote(socket)
+            shell::quote(socket)
         ))
         .hint(FORWARDING_HINT),
     }
@@ -68,7 +68,7 @@ fn denied(socket: &str, user: &str) -> Error {
     )
     .hint(format!(
         "usermod -aG libvirt {} (as root, on the host)",
-        shell_quote(user)
+        shell::quote(user)
     ))
 }
 
@@ -101,9 +101,9 @@ fn probe_command(socket: &str) -> String {
          else echo {MARK}silent; fi; \
          elif test -d \"$d\" && ! test -x \"$d\"; then echo {MARK}denied; \
          else echo {MARK}missing; fi",
-        shell_quote(socket),
-        shell_quote(&parent),
-        shell_quote(&format!("/{base}")),
+        shell::quote(socket),
+        shell::quote(&parent),
+        shell::quote(&format!("/{base}")),
     )
 }
 
@@ -138,7 +138,7 @@ pub(super) fn tcp_refused(jump: &str, address: &Address, cause: &str) -> Error {
     .because(cause)
     .hint(format!(
         "on the jump host: nc -vz {} {}",
-        shell_quote(&address.host),
+        shell::quote(&address.host),
         address.port
     ))
 }
@@ -207,7 +207,7 @@ mod tests {
     fn answer_to_others(socket: &Path) -> String {
         std::fs::set_permissions(socket, PermissionsExt::from_mode(0o000)).unwrap();
         let command = probe_command(&socket.display().to_string());
-        let quoted = shell_quote(&command);
+        let quoted = shell::quote(&command);
         let command = format!(
             "if test $(id -u) = 0; then setpriv --reuid 65534 --clear-groups sh -c {quoted}; \
              else {command}; fi"

@@ -11,6 +11,7 @@ use crate::cancel::Cancel;
 use crate::config::{Address, HostKeyPolicy};
 use crate::error::{Error, Reason, Result};
 use crate::input;
+use crate::shell;
 
 /// The most that is read of a `known_hosts` file, in bytes.
 const KNOWN_HOSTS_LIMIT: u64 = 64 << 20;
@@ -91,7 +92,7 @@ impl Verifier {
 }
 
 fn unreadable(file: &Path, address: &Address, cause: &std::io::Error) -> Error {
-    let path = wire::shell_quote(&file.display().to_string());
+    let path = shell::quote(&file.display().to_string());
     let error = Error::transient(
         Reason::CredentialsUnavailable,
         format!("known_hosts file {} can't be read", file.display()),
@@ -158,8 +159,8 @@ fn judge(hosts: &KnownHosts, file: &Path, address: &Address, blob: &[u8]) -> Res
             .because(format!("{file_name} has {}", key_list(&known)))
             .hint(format!(
                 "only if the host's key was changed on purpose: ssh-keygen -R {} -f {}",
-                wire::shell_quote(&name),
-                wire::shell_quote(&file_name.to_string())
+                shell::quote(&name),
+                shell::quote(&file_name.to_string())
             ))
             .hint(scan_hint(address, key_type, file)));
         }
@@ -193,8 +194,8 @@ fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
     format!(
         "ssh-keyscan {port}-t {short} {} >> {} (compare its fingerprint with the host's \
          `ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub` before you trust it)",
-        wire::shell_quote(&address.host),
-        wire::shell_quote(&file.display().to_string())
+        shell::quote(&address.host),
+        shell::quote(&file.display().to_string())
     )
 }
 

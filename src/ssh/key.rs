@@ -13,6 +13,7 @@ use super::wire::{self, Reader};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::input;
+use crate::shell;
 
 /// The most that is read of a key file, in bytes.
 const KEY_LIMIT: u64 = 1 << 20;
@@ -96,7 +97,7 @@ impl KeyFile {
         .because(cause)
         .hint(format!(
             "ssh-add {}",
-            wire::shell_quote(&self.path.display().to_string())
+            shell::quote(&self.path.display().to_string())
         ))
     }
 }
@@ -111,7 +112,7 @@ fn read(path: &Path, cancel: &Cancel) -> Result<Vec<u8>> {
             "private key {} is readable by others (mode {:03o}): chmod 600 {}",
             path.display(),
             mode & 0o777,
-            wire::shell_quote(&path.display().to_string())
+            shell::quote(&path.display().to_string())
         );
     }
     Ok(bytes)
@@ -128,7 +129,7 @@ fn unreadable(path: &Path, cause: &std::io::Error) -> Error {
         ErrorKind::IsADirectory => error.hint("sshKeyFile must name the key file itself"),
         _ => error.hint(format!(
             "ls -l {}",
-            wire::shell_quote(&path.display().to_string())
+            shell::quote(&path.display().to_string())
         )),
     }
 }
@@ -144,10 +145,9 @@ fn unusable(path: &Path, kind: &Kind) -> Error {
         }
         Kind::Unsupported(what) => error(what)
             .hint("ssh-keygen -t ed25519 -f FILE makes a key that works; add FILE.pub to the host"),
-        Kind::Garbage(what) => error(what).hint(format!(
-            "check it: ssh-keygen -yf {}",
-            wire::shell_quote(&shown)
-        )),
+        Kind::Garbage(what) => {
+            error(what).hint(format!("check it: ssh-keygen -yf {}", shell::quote(&shown)))
+        }
         Kind::Private { .. } => error("can't be used"),
     }
 }

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use super::session::Deadline;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
+use crate::shell;
 
 /// When the next address is tried beside those already being tried (RFC 8305 section 8).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -65,7 +66,7 @@ pub(super) fn resolve(address: &Address, deadline: &Deadline) -> Result<Vec<Sock
         )
         .hint(format!(
             "check the name: getent hosts {}; or give the host's IP address in the config",
-            super::wire::shell_quote(&address.host)
+            shell::quote(&address.host)
         ))
     };
     match found {

@@ -51,15 +51,6 @@ pub(super) fn decode_key(key_type: &str, base64: &str) -> Option<Vec<u8>> {
     (blob_type(&blob)? == key_type).then_some(blob)
 }
 
-/// Quotes a word for a POSIX shell, for the command lines in hints and for probes on hosts.
-pub(super) fn shell_quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@%=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,18 +78,5 @@ mod tests {
         assert_eq!(Reader::new(&[0, 0, 0, 2, b'a']).string(), None);
         assert_eq!(Reader::new(&[0xff; 4]).string(), None);
         assert_eq!(Reader::new(&[0, 0, 0, 1, b'a']).string(), Some(&b"a"[..]));
-    }
-
-    #[test]
-    fn words_are_quoted_only_where_a_shell_needs_it() {
-        for (word, quoted) in [
-            ("/etc/ssh/known_hosts", "/etc/ssh/known_hosts"),
-            ("a b", "'a b'"),
-            ("it's", "'it'\\''s'"),
-            ("[h]:2222", "'[h]:2222'"),
-            ("", "''"),
-        ] {
-            assert_eq!(shell_quote(word), quoted);
-        }
     }
 }

@@ -161,18 +161,23 @@ fn a_starter_file_is_written_once_and_is_valid() {
         "--host",
         "nas1=virt@nas1",
         "--write",
-        "new/directory/providers.yaml",
+        "new/my directory/providers.yaml",
     ];
     let output = sandbox.egressctl(&init).output().unwrap();
     assert!(
         output.status.success() && output.stdout.is_empty(),
         "{output:?}"
     );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("egressctl check --config 'new/my directory/providers.yaml'"),
+        "{said}"
+    );
     let validate = [
         "config",
         "validate",
         "--config",
-        "new/directory/providers.yaml",
+        "new/my directory/providers.yaml",
     ];
     let output = sandbox.egressctl(&validate).output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -27,6 +27,13 @@ fn hints_about_a_host_followed_to_the_letter_make_it_healthy() {
         ),
         (
             "pool",
+            "lt-it's new",
+            "true",
+            "virsh -q pool-destroy \"lt-it's new\" >/dev/null 2>&1; virsh -q pool-undefine \"lt-it's new\" >/dev/null 2>&1; rm -rf \"/var/lib/libvirt/lt-it's new\"",
+            "PoolNotFound",
+        ),
+        (
+            "pool",
             "default",
             "virsh -q pool-destroy default",
             "virsh -q pool-start default >/dev/null 2>&1 || true",
