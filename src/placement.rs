@@ -3,6 +3,7 @@
 use crate::config::{Firmware, Host, Image, ImageFormat, MachineType, Provider};
 use crate::error::{Class, Error, Reason, Result};
 use crate::image::identity::URL_KEY;
+use crate::name::InstanceRef;
 use crate::near::nearest;
 use crate::units;
 use crate::url;
@@ -134,16 +135,25 @@ pub fn zones<'a>(provider: &'a Provider, wanted: &[String]) -> Result<Vec<&'a Ho
 }
 
 fn unknown_zone(provider: &Provider, name: &str) -> Error {
-    let names: Vec<&str> = provider
-        .hosts
-        .iter()
-        .map(|host| host.name.as_str())
-        .collect();
-    unknown(Reason::UnknownZone, "host", name, &names).because(format!(
+    unknown_host(provider, name, &format!("there is no host {name:?}"))
+}
+
+/// The error for an ID on a host that isn't configured. Whether there is such an instance, nobody can say.
+pub fn unconfigured(provider: &Provider, wanted: &InstanceRef) -> Error {
+    let host = wanted.host().unwrap_or_default();
+    let name = wanted.name();
+    let what = format!("host {host} isn't configured, so {name} can't be looked for there");
+    unknown_host(provider, host, &what)
+}
+
+fn unknown_host(provider: &Provider, name: &str, what: &str) -> Error {
+    let names = || provider.hosts.iter().map(|host| host.name.as_str());
+    let error = Error::permanent(Reason::UnknownZone, what).because(format!(
         "hosts of provider {}: {}",
         provider.name,
-        list(names.into_iter())
-    ))
+        list(names())
+    ));
+    did_you_mean(error, name, names())
 }
 
 /// The image that `--image` names: a key, or an http(s) URL; left out, the only one.
@@ -223,7 +233,11 @@ pub fn machine_type<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<
 
 fn unknown(reason: Reason, what: &str, wanted: &str, names: &[&str]) -> Error {
     let error = Error::permanent(reason, format!("there is no {what} {wanted:?}"));
-    match nearest(wanted, names.iter().copied()) {
+    did_you_mean(error, wanted, names.iter().copied())
+}
+
+fn did_you_mean<'a>(error: Error, wanted: &str, names: impl Iterator<Item = &'a str>) -> Error {
+    match nearest(wanted, names) {
         Some(name) => error.hint(format!("did you mean {name}?")),
         None => error,
     }

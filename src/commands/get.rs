@@ -19,7 +19,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     }
     let name = wanted.name().as_str();
     let Some(hosts) = find::hosts_of(&context.hosts, &wanted, args.zone.as_deref())? else {
-        return Err(find::not_found(&args.name));
+        return Err(placement::unconfigured(&context.provider, &wanted));
     };
     let found = find::by_name(&hosts, name, args.manager.into());
     find::ensure_one(name, &found.instances)?;

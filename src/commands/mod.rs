@@ -140,8 +140,8 @@ impl<'a> Context<'a> {
             placement::zone(&self.provider, zone)?;
         }
         let name = wanted.name().as_str();
-        let not_found = || find::not_found(name);
-        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(not_found)?;
+        let unconfigured = || placement::unconfigured(&self.provider, &wanted);
+        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(unconfigured)?;
         let found = find::by_name(&hosts, name, managers);
         find::ensure_one(name, &found.instances)?;
         if let Some(error) = found.errors.first().cloned() {
@@ -155,7 +155,7 @@ impl<'a> Context<'a> {
         let instance = found.instances.first().cloned();
         let instance = instance.ok_or_else(|| find::not_among(name, &found))?;
         let host = hosts.into_iter().find(|host| host.name() == instance.host);
-        Ok((host.ok_or_else(not_found)?, instance))
+        Ok((host.ok_or_else(|| find::not_found(name))?, instance))
     }
 
     /// The one instance to go into: it must run.

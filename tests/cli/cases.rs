@@ -214,6 +214,16 @@ pub(crate) const CASES: &[Case] = &[
         "exec hosts/gone/domains/web1 -- true",
     ),
     (
+        "extend-on-a-host-that-is-gone-json",
+        "remote",
+        "extend hosts/nas9/domains/web1 1h -o json",
+    ),
+    (
+        "logs-on-a-host-that-is-gone",
+        "remote",
+        "logs hosts/nas9/domains/web1",
+    ),
+    (
         "exec-in-an-unknown-zone",
         "remote",
         "exec web1 --zone moon -- true",

@@ -155,7 +155,9 @@ fn get_takes_names_and_ids_in_every_format() {
         .exits(3)
         .fails_with("InstanceNotFound", "egressctl list");
     lab.run(&["get", "hosts/nas2/domains/lt-get"]).exits(3);
-    lab.run(&["get", "hosts/gone/domains/lt-get"]).exits(3);
+    lab.run(&["get", "hosts/gone/domains/lt-get"])
+        .exits(1)
+        .says("host gone isn't configured");
     lab.run(&["get", id, "--zone", "nas2"])
         .exits(2)
         .says("--zone");
