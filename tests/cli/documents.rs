@@ -1,8 +1,12 @@
-//! docs/exit-codes.md knows every word that scripts can meet; docs/reliability.md names tests that exist.
+//! docs/exit-codes.md knows every word that scripts can meet; docs/reliability.md names tests that exist;
+//! what the documents begin with works.
 
 use std::path::Path;
+use std::process::Command;
 
 use egressctl::error::{Class, Reason};
+
+use crate::support::Sandbox;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -73,4 +77,34 @@ fn every_test_that_the_promises_name_exists() {
         named += 1;
     }
     assert!(named > 40, "only {named} tests are named");
+}
+
+/// In a document's order: what makes the file, then what looks for it.
+#[test]
+fn a_file_started_as_the_documents_say_is_found() {
+    let (directory, _) = env!("CARGO_BIN_EXE_egressctl").rsplit_once('/').unwrap();
+    for name in [
+        "README.md",
+        "docs/hypervisor-setup.md",
+        "docs/configuration.md",
+    ] {
+        let document = read(name);
+        let lines: Vec<&str> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .filter(|line| line.starts_with("egressctl config init "))
+            .collect();
+        assert_eq!(lines.len(), 1, "{name}: {lines:?}");
+        let sandbox = Sandbox::new();
+        let line = format!("{} && egressctl config validate", lines[0]);
+        let output = Command::new("/bin/sh")
+            .args(["-c", &line])
+            .env_clear()
+            .env("HOME", sandbox.home())
+            .env("PATH", directory)
+            .current_dir(sandbox.home())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
 }
