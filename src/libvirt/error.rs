@@ -50,6 +50,7 @@ const FROM_RPC: u32 = 7;
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
+const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
 const ECONNREFUSED: i32 = 111;
 const EDQUOT: i32 = 122;
@@ -82,7 +83,8 @@ impl LibvirtError {
         match self.int1 {
             ENOSPC | EDQUOT => (Class::QuotaExceeded, Reason::PoolFull),
             EPERM | EACCES => (Class::Permanent, Reason::PermissionDenied),
-            ENOENT if self.domain != FROM_RPC => (Class::Permanent, Reason::LibvirtError),
+            // What is there won't be a file, either, when it is run again.
+            ENOENT | EISDIR if self.domain != FROM_RPC => (Class::Permanent, Reason::LibvirtError),
             _ => (Class::Transient, Reason::LibvirtError),
         }
     }
@@ -281,7 +283,10 @@ mod tests {
             (error(SYSTEM_ERROR, 18, EDQUOT), Class::QuotaExceeded),
             (error(SYSTEM_ERROR, 7, 104), Class::Transient),
             (error(SYSTEM_ERROR, 18, EACCES), Class::Permanent),
+            (error(SYSTEM_ERROR, 18, ENOENT), Class::Permanent),
             (error(SYSTEM_ERROR, FROM_RPC, ENOENT), Class::Transient),
+            // A stream's; libvirt 11.3.
+            (error(SYSTEM_ERROR, 38, EISDIR), Class::Permanent),
             (error(RESOURCE_BUSY, 18, 0), Class::Transient),
             (error(AGENT_UNRESPONSIVE, 10, 0), Class::Transient),
             (error(AGENT_COMMAND_FAILED, 10, 0), Class::Permanent),

@@ -11,9 +11,21 @@ use std::sync::{Once, OnceLock};
 use libloading::Library;
 use virt::connect::Connect;
 use virt::domain::Domain;
+use virt::stream::Stream;
 use virt::sys;
 
 use super::error::LibvirtError;
+
+/// Completes I/O on a stream. [`Stream::finish`] would free it, which clears the library's record of the error
+/// (`virStreamFree`), and with it the errno.
+pub(super) fn finish(stream: &Stream) -> Result<(), virt::error::Error> {
+    // SAFETY: the pointer is the stream's own, and valid as long as that lives.
+    let done = unsafe { sys::virStreamFinish(stream.as_ptr()) };
+    if done < 0 {
+        return Err(virt::error::Error::last_error());
+    }
+    Ok(())
+}
 
 /// The thread's last libvirt error with its `int1`, which `virt::error::Error` drops (`virGetLastError`).
 pub(super) fn last_error() -> LibvirtError {

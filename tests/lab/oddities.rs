@@ -181,3 +181,35 @@ fn files_deleted_behind_libvirts_back_are_missed_and_made_again() {
         crate::pull::assert_ready(&lab, "nas1", key);
     }
 }
+
+#[test]
+fn a_directory_called_like_a_seed_is_left_alone_and_no_reason_to_try_again() {
+    let lab = lab!();
+    let name = "lt-odd-dir";
+    let _directory = lab.change(
+        "nas1",
+        &format!("mkdir {POOL_DIR}/{name}-seed.iso && virsh -q pool-refresh default"),
+        "rmdir /var/lib/libvirt/images/lt-odd-dir-seed.iso; virsh -q pool-refresh default",
+    );
+    let commands = [
+        create(name, &["-o", "json"]),
+        create(name, &["--dry-run", "-o", "json"]),
+        vec!["delete", name, "--zone", "nas1", "-o", "json"],
+    ];
+    for command in commands {
+        let run = lab.run(&command).exits(1);
+        let errors = run.errors();
+        assert_eq!(errors.len(), 1, "{run}");
+        assert_eq!(errors[0]["class"], "Permanent", "{run}");
+        let causes = errors[0]["causes"].to_string();
+        assert!(
+            causes.contains(&format!("{name}-seed.iso: Is a directory")),
+            "{run}"
+        );
+    }
+    assert_eq!(
+        lab.volumes("nas1", name),
+        [format!("{name}-seed.iso")],
+        "nothing else was made"
+    );
+}

@@ -9,7 +9,7 @@ use virt::sys;
 
 use super::super::closing::UnderWay;
 use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, STORAGE_VOL_EXIST};
-use super::super::{PoolInfo, StorageCalls, VolumeUpload};
+use super::super::{PoolInfo, StorageCalls, VolumeUpload, raw};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
 use crate::error::{Error, Reason, Result};
 use crate::parallel;
@@ -272,11 +272,11 @@ impl StorageCalls for Connection {
         let mut kept = None;
         let mut download = || {
             let stream = Stream::new(self.connect(), 0)?;
-            if let Err(error) = volume.download(&stream, 0, limit as u64, 0) {
-                kept = Some(stream);
-                return Err(error);
-            }
-            receive(stream, limit)
+            let read = volume
+                .download(&stream, 0, limit as u64, 0)
+                .and_then(|()| receive(&stream, limit));
+            kept = read.is_err().then_some(stream);
+            read
         };
         let read = self.retry_busy(|| {
             let rpc = "virStorageVolDownload";
@@ -315,7 +315,7 @@ impl StorageCalls for Connection {
     }
 }
 
-fn receive(stream: Stream, limit: usize) -> super::VirtResult<Vec<u8>> {
+fn receive(stream: &Stream, limit: usize) -> super::VirtResult<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -325,7 +325,7 @@ fn receive(stream: Stream, limit: usize) -> super::VirtResult<Vec<u8>> {
         }
         bytes.extend_from_slice(&buffer[..count]);
     }
-    stream.finish()?;
+    raw::finish(stream)?;
     bytes.truncate(limit);
     Ok(bytes)
 }
@@ -376,7 +376,9 @@ impl VolumeUpload for Upload<'_> {
                 let connection = self.connection;
                 let limit = connection.limits.stream;
                 connection
-                    .attempt("virStreamFinish", &self.about, limit, || stream.finish())
+                    .attempt("virStreamFinish", &self.about, limit, || {
+                        raw::finish(&stream)
+                    })
                     .map_err(|failure| connection.error(&failure))
             }
             None => Ok(()),
