@@ -29,7 +29,7 @@ pub struct DialOptions<'a> {
     pub dial_limit: Duration,
     /// Asks for an encrypted key's passphrase; give it only when there is a terminal.
     ///
-    /// Called once per dial: who dials many hosts remembers the answer.
+    /// Called at each dial, and after a wrong answer with another question: who dials many hosts remembers the answers.
     pub prompt: Option<&'a Prompt<'a>>,
     /// Where the SSH agent listens; `$SSH_AUTH_SOCK` by default.
     pub agent: Option<PathBuf>,

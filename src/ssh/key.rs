@@ -75,8 +75,12 @@ impl KeyFile {
                 self.locked("it is encrypted, and there is nobody to ask for its passphrase")
             );
         };
-        for _ in 0..PROMPTS {
-            let question = format!("Passphrase for {}: ", self.path.display());
+        for attempt in 1..=PROMPTS {
+            let mut question = format!("Passphrase for {}: ", self.path.display());
+            if attempt > 1 {
+                // Another question, as whoever remembers the answers has the wrong one to the first.
+                question = format!("That isn't it ({attempt} of {PROMPTS}). {question}");
+            }
             let answer = prompt(&question, cancel);
             cancel.check()?;
             let Some(answer) = answer else {

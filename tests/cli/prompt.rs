@@ -46,6 +46,7 @@ impl Terminal {
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", sandbox.home())
             .env("EGRESSCTL_CONFIG", sandbox.home().join("providers.yaml"))
+            .env("EGRESSCTL_LIMITS", "dial=1")
             .stdin(stdio())
             .stdout(stdio())
             .stderr(stdio())
@@ -169,6 +170,11 @@ fn what_is_typed_at_the_prompt_is_not_shown() {
     terminal.at_the_prompt();
     // Ctrl-\ does nothing there, and Ctrl-D ends no line that was begun.
     terminal.press("\x1cgue\x04ss\r");
+    for again in ["(2 of 3)", "(3 of 3)"] {
+        terminal.expect(again);
+        terminal.expect(PROMPT);
+        terminal.press("guess\r");
+    }
     let (said, code) = terminal.ends();
     assert_eq!(code, "1", "{said}");
     assert!(said.contains("the passphrase is wrong"), "{said}");
@@ -179,4 +185,19 @@ fn what_is_typed_at_the_prompt_is_not_shown() {
     let (said, code) = terminal.ends();
     assert_eq!(code, "1", "{said}");
     assert!(said.contains("no passphrase was given"), "{said}");
+}
+
+#[test]
+fn a_slip_at_the_prompt_can_be_made_good() {
+    let sandbox = locked();
+    let mut terminal = Terminal::start(&sandbox);
+    terminal.at_the_prompt();
+    terminal.press("secert\r");
+    terminal.expect("That isn't it (2 of 3)");
+    terminal.expect(PROMPT);
+    terminal.press("secret\r");
+    // The hosts share the key, and nobody is asked for it again: the next thing is the network, where nobody answers.
+    let (said, code) = terminal.ends();
+    assert_eq!(code, "4", "{said}");
+    assert!(!said.contains("Passphrase"), "{said}");
 }
