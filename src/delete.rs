@@ -18,6 +18,7 @@ use crate::inventory::{self, Files, HiddenDisk};
 use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
+use crate::shell::quote;
 use crate::xml::domain_info::{DiskInfo, DiskSource, DomainInfo};
 use crate::xml::metadata::Manager;
 use crate::xml::volume::VolumeInfo;
@@ -207,7 +208,8 @@ fn ensure_unused(
         let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
         let leftover = "what only a merged snapshot left there";
         return Err(error.hint(format!(
-            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {pool} NAME"
+            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {} NAME",
+            quote(pool)
         )));
     }
     Ok(())
@@ -221,7 +223,10 @@ fn cant_be_seen(host: &HostSession, volume: &str, disk: &HiddenDisk) -> Error {
         .rsplit_once('/')
         .map_or("/", |(directory, _)| directory);
     let what = format!("whether volume {volume} is used can't be seen: nothing was touched");
-    let shown = format!("virsh pool-create-as seen dir --target '{directory}'");
+    let shown = format!(
+        "virsh pool-create-as seen dir --target {}",
+        quote(directory)
+    );
     Error::permanent(Reason::InDoubt, what)
         .because(format!("{disk}, can't be read, and may be backed by it"))
         .on_host(host.name())
@@ -237,7 +242,7 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
             format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
         )
         .on_host(&instance.host)
-        .hint(format!("on the host: virsh dumpxml {name}")));
+        .hint(format!("on the host: virsh dumpxml {}", quote(name))));
     }
     if managers.include(instance) {
         return instance.ensure_own_mark();
@@ -287,7 +292,7 @@ fn not_active(host: &HostSession, pool: &str, so: &str) -> Error {
         format!("storage pool {pool} is not active, so {so}"),
     )
     .on_host(host.name())
-    .hint(format!("on the host: virsh pool-start {pool}"))
+    .hint(format!("on the host: virsh pool-start {}", quote(pool)))
 }
 
 /// The volumes to delete with the domain: overlay first, seed last.
@@ -374,6 +379,7 @@ fn disk_of(instance: &Instance) -> Option<&DiskInfo> {
 /// others share.
 fn merge_hint(instance: &Instance, overlay: &str) -> String {
     let name = &instance.domain.name;
+    let overlay = quote(overlay);
     let merge = format!("virsh blockcommit {name} vda --base {overlay} --active --pivot --delete");
     if instance.state.is_active() {
         format!("merge it first, on the host: {merge}")

@@ -1,6 +1,7 @@
 //! What a deletion that failed in its midst says: what is gone already, and what isn't. Pure.
 
 use crate::error::Error;
+use crate::shell::quote;
 
 /// The error with what is gone and what isn't in front, where anything is gone. `volumes` are all that were to go;
 /// `elsewhere` is their pool, where it isn't the one that a repeated delete looks into.
@@ -29,7 +30,8 @@ pub(super) fn tell(
         None => told.hint("run it again: it deletes the rest"),
         Some(pool) => left.iter().fold(told, |told, volume| {
             told.hint(format!(
-                "on the host: virsh vol-delete --pool {pool} {volume}"
+                "on the host: virsh vol-delete --pool {} {volume}",
+                quote(pool)
             ))
         }),
     }
