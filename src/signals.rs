@@ -1,10 +1,53 @@
-//! SIGINT and SIGTERM: the first stops the work, the second its clean-up, the third the process.
+//! SIGINT and SIGTERM: the first stops the work, the second its clean-up, the third the process. Those that follow one
+//! closely are the same one: timeout(1), for one, sends its signal to the process and at once again to its whole group.
+
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Reason, Result};
 use crate::host::Cancels;
+
+/// How soon after another a signal is the same one: longer than any program takes for its two, shorter than a person
+/// who presses Ctrl-C again after seeing that something goes on.
+const SAME: Duration = Duration::from_millis(500);
+
+/// What a signal ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    Nothing,
+    Work,
+    Cleanup,
+    Process,
+}
+
+/// The signals that counted so far.
+#[derive(Debug, Default)]
+struct Counted {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Counted {
+    /// What a signal at that time ends, whichever of the two it is. Those that don't count don't put off when the next
+    /// one does.
+    fn next(&mut self, now: Instant) -> Ends {
+        if self
+            .last
+            .is_some_and(|last| now.saturating_duration_since(last) < SAME)
+        {
+            return Ends::Nothing;
+        }
+        self.last = Some(now);
+        self.count += 1;
+        match self.count {
+            1 => Ends::Work,
+            2 => Ends::Cleanup,
+            _ => Ends::Process,
+        }
+    }
+}
 
 /// Watches for signals on a thread of its own, from now on.
 pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
@@ -14,14 +57,16 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let cancels = cancels.clone();
     let watch = move || {
+        let mut counted = Counted::default();
         for signal in signals.forever() {
-            if !cancels.work.is_set() {
-                cancels.work.set(signal);
-            } else if !cancels.cleanup.is_set() {
-                cancels.cleanup.set(signal);
-            } else {
-                crate::output::restore_terminal();
-                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            match counted.next(Instant::now()) {
+                Ends::Nothing => {}
+                Ends::Work => cancels.work.set(signal),
+                Ends::Cleanup => cancels.cleanup.set(signal),
+                Ends::Process => {
+                    crate::output::restore_terminal();
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
             }
         }
     };
@@ -30,4 +75,42 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
         .spawn(watch)
         .map_err(failed)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_count_unless_they_follow_another_closely() {
+        use Ends::{Cleanup, Nothing, Process, Work};
+        // Milliseconds from the first one.
+        let table: [&[(u64, Ends)]; 4] = [
+            &[(0, Work), (1, Nothing)],
+            &[
+                (0, Work),
+                (499, Nothing),
+                (500, Cleanup),
+                (999, Nothing),
+                (1000, Process),
+            ],
+            &[(0, Work), (1000, Cleanup), (1005, Nothing), (2000, Process)],
+            // One after the other, without end.
+            &[
+                (0, Work),
+                (200, Nothing),
+                (400, Nothing),
+                (600, Cleanup),
+                (800, Nothing),
+            ],
+        ];
+        let start = Instant::now();
+        for signals in table {
+            let mut counted = Counted::default();
+            for &(after, ends) in signals {
+                let now = start + Duration::from_millis(after);
+                assert_eq!(counted.next(now), ends, "{after} of {signals:?}");
+            }
+        }
+    }
 }

@@ -60,8 +60,8 @@ pub(super) fn is_a_terminal(lab: &Lab, cli: &Cli) {
     let _goes_on = Cleanup::later(|| drop(lab.lab(&["libvirtd", "nas1", "cont"])));
     for _ in 0..3 {
         terminal.signal("TERM");
-        // Signals that come together are one.
-        std::thread::sleep(Duration::from_millis(200));
+        // Within half a second they are one.
+        std::thread::sleep(Duration::from_millis(600));
     }
     assert_eq!(terminal.ends(), None);
     assert!(!is_raw(&terminal));
