@@ -22,7 +22,11 @@ pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
         timeout: args.timeout,
     };
     let agent = Agent::new(&*hypervisor, &instance.domain);
-    let ended = guest::run(agent, &program, host, &mut To(context.ui));
+    let mut sink = To {
+        ui: context.ui,
+        printed: false,
+    };
+    let ended = guest::run(agent, &program, host, &mut sink);
     Ok(ended.map_err(|error| error.on_host(host.name()))?.status())
 }
 
@@ -40,15 +44,25 @@ fn read_stdin(cancel: &Cancel) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// A reader that is gone doesn't end the command: its exit status counts all the same.
-struct To<'a>(&'a Ui);
+/// Where the command's output goes.
+struct To<'a> {
+    ui: &'a Ui,
+    /// Whether stdout got anything.
+    printed: bool,
+}
 
 impl Sink for To<'_> {
-    fn stdout(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.bytes(bytes).map(drop)
+    fn stdout(&mut self, bytes: &[u8]) -> Result<bool> {
+        self.printed = true;
+        self.ui.bytes(bytes)
     }
 
-    fn stderr(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.stderr_bytes(bytes).map(drop)
+    fn stderr(&mut self, bytes: &[u8]) -> Result<bool> {
+        self.ui.stderr_bytes(bytes)
+    }
+
+    /// A command that has printed nothing goes on without a reader, as it would here: there may never have been one.
+    fn is_left(&self) -> bool {
+        self.printed && self.ui.has_lost_reader()
     }
 }

@@ -4,6 +4,7 @@ mod ending;
 mod file;
 mod input;
 mod program;
+mod running;
 
 use std::time::{Duration, Instant};
 

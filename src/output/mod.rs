@@ -15,6 +15,7 @@ mod upkeep;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::json;
 
 use crate::cli::{Format, GlobalArgs, SortBy};
@@ -94,6 +95,16 @@ impl Ui {
     /// The same on stderr, for what another program said there.
     pub fn stderr_bytes(&self, bytes: &[u8]) -> Result<bool> {
         written(&mut io::stderr().lock(), bytes, "stderr")
+    }
+
+    /// Whether stdout's reader is known to be gone, though nothing is written.
+    pub fn has_lost_reader(&self) -> bool {
+        let stdout = io::stdout();
+        // Nothing is asked for: errors and hang-ups are always told.
+        let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+        let gone = PollFlags::ERR | PollFlags::HUP;
+        rustix::event::poll(&mut ends, Some(&Timespec::default())).is_ok()
+            && ends[0].revents().intersects(gone)
     }
 
     /// Makes sure that the columns asked for exist, before a command does anything.

@@ -1,7 +1,7 @@
 //! Running egressctl in a bare environment, and looking at how it ended.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -103,6 +103,11 @@ impl Cli {
         self.start_piped(args, Stdio::null())
     }
 
+    /// Starts it with its stdout there.
+    pub(crate) fn start_into(&self, args: &[&str], stdout: Stdio) -> Running {
+        Running::spawn_into(self.command(args), args, Stdio::null(), stdout)
+    }
+
     fn start_piped(&self, args: &[&str], stdin: Stdio) -> Running {
         Running::spawn(self.command(args), args, stdin)
     }
@@ -116,11 +121,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn spawn(mut command: Command, args: &[&str], stdin: Stdio) -> Self {
-        command
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+    fn spawn(command: Command, args: &[&str], stdin: Stdio) -> Self {
+        Self::spawn_into(command, args, stdin, Stdio::piped())
+    }
+
+    fn spawn_into(mut command: Command, args: &[&str], stdin: Stdio, stdout: Stdio) -> Self {
+        command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         Running {
             since: Instant::now(),
             child: command.spawn().unwrap(),
@@ -182,6 +188,14 @@ impl Running {
         } else {
             Some(run)
         }
+    }
+
+    /// Waits for this on its stdout, and closes the pipe.
+    pub(crate) fn read_and_leave(&mut self, wanted: &str) {
+        let mut got = vec![0; wanted.len()];
+        let mut stdout = self.child.stdout.take().unwrap();
+        stdout.read_exact(&mut got).unwrap();
+        assert_eq!(String::from_utf8(got).unwrap(), wanted);
     }
 
     /// Waits for its end.

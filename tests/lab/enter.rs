@@ -44,6 +44,8 @@ fn an_instance_lets_us_in() {
     create_tells_cloud_inits_result(&lab, &cli);
     exec::is_like_the_command_itself(&cli);
     exec::has_failures_of_its_own(&cli);
+    exec::ends_with_its_reader(&cli);
+    exec::ends_where_its_output_cant_be_written(&cli);
     logs_are_cloud_inits(&cli);
     ssh_knows_the_instance_and_passes_its_status(&lab, &cli);
     probe_tells_the_egress_address(&lab, &cli);

@@ -1,5 +1,7 @@
 //! Commands in the guest, by its agent.
 
+use std::fs::File;
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::NAME;
@@ -39,9 +41,7 @@ pub(super) fn is_like_the_command_itself(cli: &Cli) {
         "{} bytes",
         seen.stdout.len()
     );
-    // The directory of this very command, and no other.
-    let left = sh("ls -d /var/tmp/egressctl-*").exits(0);
-    assert_eq!(left.stdout.lines().count(), 1, "{left}");
+    nothing_is_left(cli);
 }
 
 pub(super) fn has_failures_of_its_own(cli: &Cli) {
@@ -82,7 +82,63 @@ pub(super) fn has_failures_of_its_own(cli: &Cli) {
     }
     // A service isn't the command's own.
     exec(&["--", "systemctl", "is-active", "--quiet", "squid"]).exits(0);
-    // Nothing is left of them but the directory of this very command.
-    let left = exec(&["--", "sh", "-c", "ls -d /var/tmp/egressctl-*"]).exits(0);
+    nothing_is_left(cli);
+}
+
+/// Nothing of earlier commands but the directory of this very one.
+fn nothing_is_left(cli: &Cli) {
+    let args = ["exec", NAME, "--", "sh", "-c", "ls -d /var/tmp/egressctl-*"];
+    let left = cli.run(&args).exits(0);
     assert_eq!(left.stdout.lines().count(), 1, "{left}");
+}
+
+pub(super) fn ends_with_its_reader(cli: &Cli) {
+    let scripts = [
+        // Goes on printing: slowly, and faster than anybody reads.
+        "while echo x; do sleep 1; done",
+        "exec yes x",
+        // Says nothing any more.
+        "echo x; sleep 95",
+    ];
+    for script in scripts {
+        let mut running = cli.start(&["exec", NAME, "--", "sh", "-c", script]);
+        running.read_and_leave("x\n");
+        running.wait().exits(141).says_nothing();
+    }
+    for command in ["sh -c while.*", "yes x", "sleep 95"] {
+        cli.run(&["exec", NAME, "--", "pgrep", "-fx", command])
+            .exits(1);
+    }
+    // One that has ended keeps its status; more than the first blocks is still to be printed.
+    let script = "yes x | head -c 9000000; exit 3";
+    let mut running = cli.start(&["exec", NAME, "--", "sh", "-c", script]);
+    std::thread::sleep(Duration::from_secs(3));
+    running.read_and_leave("x\n");
+    running.wait().exits(3).says_nothing();
+    // Nor is one ended that prints nothing: it may never have had a reader.
+    let mut running = cli.start(&["exec", NAME, "--", "sh", "-c", "sleep 2; exit 4"]);
+    running.read_and_leave("");
+    running.wait().exits(4).says_nothing();
+    nothing_is_left(cli);
+}
+
+pub(super) fn ends_where_its_output_cant_be_written(cli: &Cli) {
+    let full = |words: &[&str]| {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let args = [&["exec", NAME, "--timeout", "20s", "--"], words].concat();
+        let run = cli.start_into(&args, full.into()).wait();
+        run.exits(121).says("stdout can't be written")
+    };
+    full(&["echo", "hi"]).never_says("in the guest");
+    full(&["yes"]).says("it was ended in the guest, with all that it started");
+    nothing_is_left(cli);
+    // One that prints without end is looked at, too.
+    cli.start_into(
+        &["exec", NAME, "--timeout", "3s", "--", "yes"],
+        Stdio::null(),
+    )
+    .wait()
+    .exits(124)
+    .says("wasn't done in time");
+    nothing_is_left(cli);
 }
