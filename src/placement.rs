@@ -199,7 +199,12 @@ pub fn image(provider: &Provider, wanted: Option<&str>) -> Result<Image> {
             firmware: Firmware::Uefi,
         });
     }
-    Err(unknown(Reason::UnknownImage, "image", wanted, &keys).because(there()))
+    let error = unknown(Reason::UnknownImage, "image", wanted, &keys).because(there());
+    Err(if wanted.contains('/') {
+        error.hint("an image's URL begins with http:// or https://")
+    } else {
+        error
+    })
 }
 
 /// The machine type that `--machine-type` names; left out, the file's first.
@@ -232,7 +237,8 @@ pub fn machine_type<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<
 }
 
 fn unknown(reason: Reason, what: &str, wanted: &str, names: &[&str]) -> Error {
-    let error = Error::permanent(reason, format!("there is no {what} {wanted:?}"));
+    let shown = url::shown_text(wanted);
+    let error = Error::permanent(reason, format!("there is no {what} {shown:?}"));
     did_you_mean(error, wanted, names.iter().copied())
 }
 

@@ -97,15 +97,41 @@ pub fn shown(url: &Url) -> String {
     }
 }
 
-/// The same for text that may be a URL or not: what has a scheme and can't be read may still hold a password.
+/// The same for text that may be a URL or not. One that is mistyped, with a slash too few or no scheme, may hold a
+/// password or token all the same: no more of it is shown than how it begins.
 pub fn shown_text(text: &str) -> String {
-    match (Url::parse(text), text.split_once("://")) {
-        (Ok(url), Some(_)) => shown(&url),
-        (Err(_), Some((scheme, rest))) if rest.contains(['@', '?', '#']) => {
-            format!("{scheme}://…")
-        }
-        _ => text.to_owned(),
+    let in_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let scheme = text
+        .trim_start()
+        .split_once("://")
+        .map(|(scheme, _)| scheme);
+    match Url::parse(text) {
+        Ok(url) if scheme.is_some_and(|scheme| scheme.chars().all(in_scheme)) => shown(&url),
+        _ => match harmless_start(text) {
+            Some(start) => format!("{start}…"),
+            None => text.to_owned(),
+        },
     }
+}
+
+/// The start of a text that may hold credentials or a token further on; none where it has neither. `user@host:port`
+/// and names have neither.
+fn harmless_start(text: &str) -> Option<&str> {
+    if let Some((before, after)) = text.rsplit_once('@')
+        && (before.contains([':', '/', '\\', '?']) || after.contains(['/', '\\', '?']))
+    {
+        let is_at_start = |scheme: &str| {
+            let start = text.get(..scheme.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        let scheme = ["https", "http"].into_iter().find(|s| is_at_start(s));
+        let rest = &text[scheme.map_or(0, str::len)..];
+        let rest = rest.trim_start_matches([':', '/', '\\']);
+        return Some(&text[..text.len() - rest.len()]);
+    }
+    let (before, after) = text.split_once(['?', '#'])?;
+    let is_query = text[before.len()..].starts_with('?') || before.contains('/');
+    (is_query && !after.is_empty()).then(|| &text[..=before.len()])
 }
 
 /// Refuses what can't be asked for, with what is wrong with it; the text never shows more than [`shown_text`].
@@ -161,10 +187,34 @@ mod tests {
                 "https://example.net/a?…",
             ),
             ("https://me:secret@[bad/a", "https://…"),
+            // Mistyped.
+            ("https:/me:secret@example.net/a", "https:/…"),
+            ("HTTP:me:secret@example.net/a?b@c", "HTTP:…"),
+            ("https//me:secret@example.net/a?sig=secret", "https//…"),
+            ("https:\\\\me:secret@example.net", "https:\\\\…"),
+            ("//me:secret@example.net/a?sig=secret", "//…"),
+            (" https:/me:secret@example.net/a", "…"),
+            ("https ://me:secret@example.net/a", "https…"),
+            ("me:secret@example.net/a?sig=secret", "…"),
+            ("me:secret@example.net/a?u=http://x", "…"),
+            ("secret@example.net/a", "…"),
+            ("me:sec@ret/@example.net", "…"),
+            ("me:secret@example.net", "…"),
+            ("example.net/a?sig=secret", "example.net/a?…"),
+            ("example.net/a?u=secret@x", "…"),
+            ("example.net/a#secret", "example.net/a#…"),
+            ("a?secret", "a?…"),
+            // Nothing of the kind.
             ("debian-13", "debian-13"),
+            ("https:/example.net/a", "https:/example.net/a"),
+            ("a#1", "a#1"),
+            ("what?", "what?"),
+            ("nas1=virt@nas1.lan:22", "nas1=virt@nas1.lan:22"),
+            ("hosts/nas1/domains/web1", "hosts/nas1/domains/web1"),
+            ("", ""),
         ];
         for (url, wanted) in table {
-            assert_eq!(shown_text(url), wanted);
+            assert_eq!(shown_text(url), wanted, "{url}");
             assert_eq!(SecretUrl::from(url).to_string(), wanted);
         }
     }

@@ -14,6 +14,13 @@ impl Secrets {
         let mut found = Vec::new();
         for word in line.filter_map(|word| word.into_string().ok()) {
             let Some((before, rest)) = word.split_once("://") else {
+                // One that is mistyped, maybe.
+                let option = word.split_once('=').filter(|_| word.starts_with('-'));
+                let value = option.map_or(word.as_str(), |(_, value)| value);
+                let shown = shown_text(value);
+                if shown != value {
+                    found.push((value.to_owned(), shown));
+                }
                 continue;
             };
             if !rest.contains(['@', '?', '#']) {
@@ -48,13 +55,22 @@ mod tests {
 
     #[test]
     fn urls_are_repeated_without_secrets_and_other_words_as_they_are() {
-        let line = ["list", "--x=https://me:pw@h/a?t=1", "k=v"].map(OsString::from);
+        let line = [
+            "list",
+            "--x=https://me:pw@h/a?t=1",
+            "k=v",
+            "--x=https:/me:pw@h/a",
+            "me:pw@h",
+        ];
+        let line = line.map(OsString::from);
         let secrets = Secrets::of(line.into_iter());
         let table = [
             ("no https://me:pw@h/a?t=1!", "no https://h/a?…!"),
             ("\"--x=https://me:pw@h\"…", "\"--x=https://h\"…"),
             ("t=1 k=v list", "t=1 k=v list"),
             ("h/a?t=1", "h/a?…"),
+            ("no https:/me:pw@h/a!", "no https:/…!"),
+            ("no 'me:pw@h'", "no '…'"),
         ];
         for (said, wanted) in table {
             assert_eq!(secrets.out_of(said), wanted);

@@ -23,7 +23,25 @@ fn no_command_line_is_quoted_with_its_secrets() {
     let broken = URL.replace("http", "gopher");
     let port = URL.replace("/x", ":99999/x");
     let cut = "http://mallory:hunter2pw@[/t0ps3cret";
+    let mistyped = [
+        URL.replace("://", ":/"),
+        URL.replace("://", "//"),
+        URL.replace("http://", ""),
+        URL.replace("http:", ""),
+    ];
+    let [slash, colon, bare, relative] = &mistyped;
     let lines: &[&[&str]] = &[
+        &["create", "--zone", "nas1", "--image", slash],
+        &["create", "--zone", "nas1", "--image", colon, "--dry-run"],
+        &["create", "--zone", "nas1", &format!("--imagee={bare}")],
+        &["image", "pull", bare],
+        &["image", "pull", relative, slash],
+        &["image", "rm", bare],
+        &["image", "rm", slash],
+        &["list", slash],
+        &["get", bare],
+        &["probe", "web1", "--url", slash],
+        &["probe", "web1", "--url", bare],
         &["image", "pull", URL, URL],
         &["list", URL],
         &["list", "--zone", URL, "--sort-by"],
@@ -81,6 +99,9 @@ fn the_configuration_is_printed_without_secrets() {
             .replace("name: nas1", &format!("name: '{URL}'"))
             .replace("checksumUrl:", "sha256:"),
     );
+    sandbox.write("relative.yaml", &remote.replace("http:", ""));
+    sandbox.write("bare.yaml", &remote.replace("http://", ""));
+    sandbox.write("slash.yaml", &remote.replace("://", ":/"));
     sandbox.write(
         "worse.yaml",
         &remote.replace("192.0.2.1/x", "192.0.2.1/x y"),
@@ -90,6 +111,9 @@ fn the_configuration_is_printed_without_secrets() {
         ("bad.yaml", false),
         ("misplaced.yaml", false),
         ("worse.yaml", false),
+        ("relative.yaml", false),
+        ("bare.yaml", false),
+        ("slash.yaml", false),
     ] {
         for words in [
             &["config", "view"][..],
