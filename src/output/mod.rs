@@ -20,7 +20,6 @@ use serde_json::json;
 
 use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
-use screen::Shown;
 use secrets::Secrets;
 
 pub use document::{Document, Row};
@@ -186,7 +185,7 @@ impl Ui {
 
     fn message(&self, event: &str, text: &str, line: &str) {
         let (text, line) = (self.secrets.out_of(text), self.secrets.out_of(line));
-        if self.screen.shown() == Shown::Json {
+        if self.screen.is_json() {
             let event = json!({ "event": event, "message": text });
             self.screen.line(&event.to_string());
         } else {
@@ -196,13 +195,8 @@ impl Ui {
 
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
-        let among_events = self.screen.shown() == Shown::Json;
-        if self.format == Format::Json || among_events {
-            let mut object = document::error_json(error);
-            if among_events {
-                object["event"] = "error".into();
-            }
-            self.screen.line(&self.secrets.out_of(&object.to_string()));
+        if let Some(text) = as_json(error, self.format == Format::Json, self.screen.is_json()) {
+            self.screen.line(&self.secrets.out_of(&text));
             return;
         }
         let place = error
@@ -244,13 +238,24 @@ fn written(stream: &mut dyn Write, bytes: &[u8], name: &str) -> Result<bool> {
     }
 }
 
+/// The error as a JSON object, where errors are such, as the document is or among events.
+fn as_json(error: &Error, is_document: bool, among_events: bool) -> Option<String> {
+    let mut object = (is_document || among_events).then(|| document::error_json(error))?;
+    if among_events {
+        object["event"] = "error".into();
+    }
+    Some(object.to_string())
+}
+
 /// Prints what clap has to say (help, version, or what is wrong with the command line) and gives the exit code.
 ///
 /// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON.
 pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) -> u8 {
     let line: Vec<OsString> = line.collect();
     let secrets = Secrets::of(line.iter().cloned());
-    if said.use_stderr() && asks_for_json(&line) {
+    let is_document = asks(&line, &["-o", "--output"], "json");
+    let among_events = asks(&line, &["--progress"], "json");
+    if said.use_stderr() && (is_document || among_events) {
         let text = secrets.out_of(&said.render().to_string());
         let mut parts = text.trim().splitn(2, '\n');
         let first = parts.next().unwrap_or_default();
@@ -261,7 +266,8 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
         let error = parts
             .next()
             .map_or(error.clone(), |rest| error.hint(rest.trim()));
-        let _ = writeln!(io::stderr(), "{}", document::error_json(&error));
+        let text = as_json(&error, is_document, among_events).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "{text}");
         return Class::Usage.exit_code();
     }
     let text = said.render().to_string();
@@ -282,13 +288,22 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
     }
 }
 
-fn asks_for_json(line: &[OsString]) -> bool {
-    let words: Vec<&OsString> = line.iter().take_while(|word| *word != "--").collect();
-    words
-        .iter()
-        .zip(words.iter().skip(1))
-        .any(|(option, value)| (*option == "-o" || *option == "--output") && *value == "json")
-        || words
-            .iter()
-            .any(|word| *word == "--output=json" || *word == "-ojson" || *word == "-o=json")
+/// The words that may be egressctl's own options.
+fn words(line: &[OsString]) -> impl Iterator<Item = &OsString> {
+    line.iter().take_while(|word| *word != "--")
+}
+
+/// Whether the line has one of these options with that value, however it is written.
+fn asks(line: &[OsString], options: &[&str], value: &str) -> bool {
+    let mut next = words(line).skip(1);
+    words(line).any(|word| {
+        let following = next.next();
+        options.iter().any(|option| {
+            let joined = [format!("{option}={value}"), format!("{option}{value}")];
+            let is_short = !option.starts_with("--");
+            (word == option && following.is_some_and(|next| next == value))
+                || *word == *joined[0]
+                || (is_short && *word == *joined[1])
+        })
+    })
 }

@@ -13,7 +13,7 @@ pub(super) enum Shown {
     Bars,
     /// As plain lines.
     Lines,
-    /// As JSON objects, one a line; so are notes, warnings and errors then.
+    /// As JSON objects, one a line.
     Json,
     /// Not at all.
     No,
@@ -36,6 +36,7 @@ impl Shown {
 pub struct Screen {
     bars: MultiProgress,
     shown: Shown,
+    is_json: bool,
 }
 
 impl Screen {
@@ -52,7 +53,13 @@ impl Screen {
         Screen {
             bars: MultiProgress::with_draw_target(target),
             shown,
+            is_json: global.progress == ProgressArg::Json,
         }
+    }
+
+    /// Whether notes, warnings and errors are JSON objects, also where no progress is shown.
+    pub(super) fn is_json(&self) -> bool {
+        self.is_json
     }
 
     pub(super) fn shown(&self) -> Shown {

@@ -30,6 +30,16 @@ pub(crate) const CASES: &[Case] = &[
     ("unknown-option", "remote", "list --zonee nas1"),
     ("unknown-option-json", "remote", "list --zonee nas1 -o json"),
     ("error-among-events", "local", "get web1 --progress json"),
+    (
+        "error-among-events-that-are-not-shown",
+        "local",
+        "get web1 -q --progress json",
+    ),
+    (
+        "unknown-option-among-events",
+        "remote",
+        "list --zonee nas1 --progress=json",
+    ),
     ("missing-argument", "remote", "get"),
     ("unknown-format", "remote", "list -o xml"),
     ("duration-in-M", "remote", "extend web1 1M"),
