@@ -68,7 +68,7 @@ impl Ui {
             quiet: global.quiet,
             secrets: Secrets::of(std::env::args_os()),
             screen: Screen::new(global),
-            color: !global.no_color && !no_color && io::stderr().is_terminal(),
+            color: !global.no_color && !no_color && screen::can_draw(),
         }
     }
 
@@ -249,7 +249,8 @@ fn as_json(error: &Error, is_document: bool, among_events: bool) -> Option<Strin
 
 /// Prints what clap has to say (help, version, or what is wrong with the command line) and gives the exit code.
 ///
-/// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON.
+/// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON; all of it is plain where it
+/// asks for no colour.
 pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) -> u8 {
     let line: Vec<OsString> = line.collect();
     let secrets = Secrets::of(line.iter().cloned());
@@ -272,10 +273,13 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
     }
     let text = said.render().to_string();
     let cleaned = secrets.out_of(&text);
-    let printed = if cleaned == text {
-        said.print()
-    } else {
+    let plain = words(&line).any(|word| word == "--no-color");
+    let printed = if said.use_stderr() && (plain || cleaned != text) {
         io::stderr().write_all(cleaned.as_bytes())
+    } else if plain {
+        io::stdout().write_all(cleaned.as_bytes())
+    } else {
+        said.print()
     };
     match printed {
         // Help that a full disk swallowed is no help; a reader that went away had enough of it.

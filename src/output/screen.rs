@@ -31,6 +31,12 @@ impl Shown {
     }
 }
 
+/// Whether stderr is a terminal that knows more than plain text.
+pub(super) fn can_draw() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    io::stderr().is_terminal() && !dumb
+}
+
 /// The terminal's lower end, shared by all that write on stderr.
 #[derive(Clone)]
 pub struct Screen {
@@ -42,9 +48,7 @@ pub struct Screen {
 impl Screen {
     /// From the command line's options and what stderr is.
     pub(super) fn new(global: &GlobalArgs) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-        let can_draw = io::stderr().is_terminal() && !dumb;
-        let shown = Shown::of(global.progress, global.quiet, can_draw);
+        let shown = Shown::of(global.progress, global.quiet, can_draw());
         let target = if shown == Shown::Bars {
             ProgressDrawTarget::stderr()
         } else {

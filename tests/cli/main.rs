@@ -3,6 +3,7 @@
 //! `BLESS=1 cargo test --test cli` rewrites tests/cli/expected; read the difference before committing it.
 
 mod cases;
+mod colour;
 mod documents;
 mod interrupts;
 mod json;
