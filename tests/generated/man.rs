@@ -31,12 +31,8 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What commands that pass on another program's exit status have instead.
+/// What commands that pass on another program's exit status have instead, after what they pass on.
 const PASSED_ON: &[(&str, &str)] = &[
-    (
-        "0 to 255",
-        "The command's own exit status; 128 and N where signal N ended it, 255 where ssh itself failed.",
-    ),
     (
         "121, 122, 123, 124, 125",
         "Failure of egressctl itself: permanent, usage, no such instance, transient (also a time limit), out of room. \
@@ -145,16 +141,28 @@ fn command_page(name: &str, command: &clap::Command) -> String {
     let mut rest = Roff::new();
     rest.control("SH", ["EXAMPLES"]);
     literal(&mut rest, &examples(command));
-    let passes_on = ["egressctl-exec", "egressctl-ssh"].contains(&name);
-    let exit_status = if passes_on { PASSED_ON } else { EXIT_STATUS };
     notes(&mut rest, command);
-    table(&mut rest, "EXIT STATUS", exit_status);
+    table(&mut rest, "EXIT STATUS", &exit_status(name));
     table(&mut rest, "ENVIRONMENT", ENVIRONMENT);
     table(&mut rest, "FILES", FILES);
     rest.control("SH", ["SEE ALSO"]);
     rest.text(see_also(name, command));
     rest.to_writer(&mut page).unwrap();
     String::from_utf8(page).unwrap()
+}
+
+fn exit_status(name: &str) -> Vec<(&'static str, &'static str)> {
+    let passed_on = match name {
+        "egressctl-exec" => {
+            "The command's own exit status; 127 where there is no such command, 126 where it can't be run, 128 and N where \
+             signal N ended it: 141 also where it was ended because nobody reads its output any more."
+        }
+        "egressctl-ssh" => {
+            "The command's own exit status, as ssh gives it; 255 where ssh itself failed."
+        }
+        _ => return EXIT_STATUS.to_vec(),
+    };
+    [&[("0 to 255", passed_on)], PASSED_ON].concat()
 }
 
 /// What the help says after its examples.
