@@ -1,6 +1,7 @@
 //! One host of the configuration and this run's connection to it: dialled when first needed, dialled again when lost.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use crate::cancel::Cancel;
@@ -8,7 +9,6 @@ use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
 use crate::error::{Reason, Result};
 use crate::libvirt::{self, Connection, Hypervisor, Limits};
 use crate::limits::TimeLimits;
-use crate::parallel;
 use crate::ssh::{self, DialOptions, Link, Prompt};
 
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
@@ -175,12 +175,16 @@ impl HostSession {
     fn open(&self, cancel: &Cancel, dial_limit: Duration, limits: Limits) -> Result<Connection> {
         cancel.check()?;
         let name = self.name();
-        let link = || match &self.config.reach {
-            Reach::Local => ssh::local(name),
-            Reach::Ssh(target) => self.dial(target, cancel, dial_limit),
+        let link = match &self.config.reach {
+            Reach::Local => ssh::local(name)?,
+            // The scope waits for the thread: no process ends while it loads a library.
+            Reach::Ssh(target) => std::thread::scope(|scope| {
+                // Not before the connection stands: a library that is being loaded holds every new thread up. Where the
+                // system gives no thread, it is loaded when it is needed.
+                let preload = || drop(Builder::new().spawn_scoped(scope, libvirt::preload));
+                self.dial(target, cancel, dial_limit, &preload)
+            })?,
         };
-        let ((), link) = parallel::both(libvirt::preload, link);
-        let link = link?;
         self.open_forward(&link)
             .map_err(|error| error.at_stage("forward"))?;
         Connection::open(name, Arc::new(link), cancel, limits)
@@ -207,9 +211,16 @@ impl HostSession {
         }
     }
 
-    fn dial(&self, target: &SshTarget, cancel: &Cancel, dial_limit: Duration) -> Result<Link> {
+    fn dial(
+        &self,
+        target: &SshTarget,
+        cancel: &Cancel,
+        dial_limit: Duration,
+        meanwhile: &dyn Fn(),
+    ) -> Result<Link> {
         let options = DialOptions {
             dial_limit,
+            meanwhile: Some(meanwhile),
             prompt: self.prompt.as_ref().map(|prompt| &**prompt as &Prompt<'_>),
             ..DialOptions::default()
         };

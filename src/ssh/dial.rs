@@ -31,6 +31,9 @@ pub struct DialOptions<'a> {
     ///
     /// Called at each dial, and after a wrong answer with another question: who dials many hosts remembers the answers.
     pub prompt: Option<&'a Prompt<'a>>,
+    /// Begins what can be done while the server's answers are waited for. Called when it took the connection, and again for
+    /// each further one.
+    pub meanwhile: Option<&'a dyn Fn()>,
     /// Where the SSH agent listens; `$SSH_AUTH_SOCK` by default.
     pub agent: Option<PathBuf>,
 }
@@ -40,6 +43,7 @@ impl Default for DialOptions<'_> {
         DialOptions {
             dial_limit: Duration::from_secs(10),
             prompt: None,
+            meanwhile: None,
             agent: std::env::var_os("SSH_AUTH_SOCK")
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
@@ -66,6 +70,7 @@ pub fn dial(
             verifier,
             credential,
             deadline: Deadline::new(options.dial_limit, cancel),
+            meanwhile: options.meanwhile.unwrap_or(&|| ()),
         }
         .establish(target)
     };
@@ -78,6 +83,7 @@ struct Dial<'a> {
     verifier: Arc<Verifier>,
     credential: Credential,
     deadline: Deadline,
+    meanwhile: &'a dyn Fn(),
 }
 
 impl Dial<'_> {
@@ -100,6 +106,7 @@ impl Dial<'_> {
         let mut backoff = BACKOFF;
         for _ in 0..RETRIES {
             let transport = self.connect(target, jump)?;
+            (self.meanwhile)();
             match self.staged("handshake", || self.try_handshake(target, transport)) {
                 Ok(wire) => return Ok(wire),
                 Err(error) if error.class() == Class::Permanent => return Err(error),

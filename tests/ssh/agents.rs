@@ -159,6 +159,7 @@ fn a_hung_agent_costs_no_more_than_its_limit() {
         dial_limit: Duration::from_secs(1),
         prompt: None,
         agent: Some(agent.socket.clone()),
+        ..DialOptions::default()
     };
     let started = Instant::now();
     let error = dial("nas1", &sshd.target(), &auth, &options, &Cancel::new()).unwrap_err();
