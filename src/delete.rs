@@ -237,12 +237,8 @@ fn cant_be_seen(host: &HostSession, volume: &str, disk: &HiddenDisk) -> Error {
 fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
     let name = &instance.domain.name;
     if instance.is_in_doubt() {
-        return Err(Error::permanent(
-            Reason::InDoubt,
-            format!("domain {name} has a mark of egressctl that can't be read: it was left alone"),
-        )
-        .on_host(&instance.host)
-        .hint(format!("on the host: virsh dumpxml {}", quote(name))));
+        let hint = format!("on the host: virsh dumpxml {}", quote(name));
+        return Err(instance.in_doubt().hint(hint));
     }
     if managers.include(instance) {
         return instance.ensure_own_mark();

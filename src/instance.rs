@@ -110,6 +110,14 @@ impl Instance {
         matches!(self.info.mark, Mark::Unreadable { .. })
     }
 
+    /// The error for whoever would have to know what its mark says, where that can't be read.
+    pub fn in_doubt(&self) -> Error {
+        let name = &self.domain.name;
+        let what =
+            format!("domain {name} has a mark of egressctl that can't be read: it was left alone");
+        Error::permanent(Reason::InDoubt, what).on_host(&self.host)
+    }
+
     /// Makes sure that our mark is about this very domain: a clone made with virt-clone has the original's, and so has a
     /// domain that was renamed. Neither it nor the files that happen to be called like its volumes are known to be ours.
     ///

@@ -47,16 +47,9 @@ fn explain(args: &ExtendArgs, context: &Context<'_>, error: Error) -> Error {
                 manager.as_str()
             ),
         ),
-        None => in_doubt(&other),
+        None => other.in_doubt(),
     };
     error.on_host(&other.host)
-}
-
-fn in_doubt(instance: &Instance) -> Error {
-    let name = &instance.domain.name;
-    let what =
-        format!("domain {name} has a mark of egressctl that can't be read: it was left alone");
-    Error::permanent(Reason::InDoubt, what).on_host(&instance.host)
 }
 
 /// When it shall expire; none means never.
@@ -86,7 +79,7 @@ fn extend(
     // What somebody wrote into its definition meanwhile stays.
     let instance = &find::with_definition(&*hypervisor, instance.clone())?;
     if instance.is_in_doubt() {
-        return Err(in_doubt(instance));
+        return Err(instance.in_doubt());
     }
     let Some(metadata) = instance.metadata() else {
         return Err(find::not_found(&instance.domain.name));
