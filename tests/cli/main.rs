@@ -9,6 +9,8 @@ mod interrupts;
 mod json;
 mod pipes;
 mod prompt;
+#[path = "../support/pty.rs"]
+mod pty;
 #[path = "../support/schema.rs"]
 mod schema;
 mod secrets;

@@ -1,13 +1,12 @@
 //! A person at the prompt for a key's passphrase, on a terminal of their own.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::Write as _;
+use std::process::{Child, Command};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-
+use crate::pty::Pty;
 use crate::sandbox;
 use crate::support::Sandbox;
 
@@ -27,14 +26,7 @@ struct Terminal {
 
 impl Terminal {
     fn start(sandbox: &Sandbox) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
-        let flags =
-            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-        let side = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
-        let stdio = || Stdio::from(side.try_clone().unwrap());
+        let pty = Pty::open();
         let program = env!("CARGO_BIN_EXE_egressctl");
         // Ctrl-C is for the shell, too, which has to live on.
         let script = format!(
@@ -47,22 +39,13 @@ impl Terminal {
             .env("HOME", sandbox.home())
             .env("EGRESSCTL_CONFIG", sandbox.home().join("providers.yaml"))
             .env("EGRESSCTL_LIMITS", "dial=1")
-            .stdin(stdio())
-            .stdout(stdio())
-            .stderr(stdio())
+            .stdin(pty.stdio())
+            .stdout(pty.stdio())
+            .stderr(pty.stdio())
             .spawn()
             .expect("setsid(1) is needed");
-        let keys = File::from(ours);
-        let (sender, output) = channel();
-        let mut screen = keys.try_clone().unwrap();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = screen.read(&mut buffer) {
-                if sender.send(buffer[..count].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
+        // The programs' side stays theirs alone: it ends with them.
+        let Pty { keys, output, .. } = pty;
         Terminal {
             shell,
             keys,

@@ -33,6 +33,8 @@ mod ownership;
 mod pipeline;
 mod pools;
 mod progress;
+#[path = "../support/pty.rs"]
+mod pty;
 mod pull;
 mod pull_faults;
 mod refusals;

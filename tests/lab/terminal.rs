@@ -1,16 +1,16 @@
 //! egressctl on a terminal of its own: keys go in, and what the screen shows is looked at.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Child, Command};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::cli::Cli;
+use crate::pty::Pty;
 
 /// How long the screen may take to show something: guests are slow without KVM.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,32 +28,15 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts it; it isn't in a session of its own, so signals come by `signal` alone.
     pub(crate) fn start(cli: &Cli, args: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap();
-        let flags =
-            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
-        let side = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
-        let stdio = || Stdio::from(side.try_clone().unwrap());
+        let pty = Pty::open();
         let child = cli
             .command(args)
-            .stdin(stdio())
-            .stdout(stdio())
-            .stderr(stdio())
+            .stdin(pty.stdio())
+            .stdout(pty.stdio())
+            .stderr(pty.stdio())
             .spawn()
             .unwrap();
-        let keys = File::from(ours);
-        let (sender, output) = channel();
-        let mut screen = keys.try_clone().unwrap();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = screen.read(&mut buffer) {
-                if sender.send(buffer[..count].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
+        let Pty { keys, side, output } = pty;
         Terminal {
             child,
             keys,
