@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
 use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
@@ -44,6 +44,9 @@ const CLEANUP_LIMITS: Limits = Limits {
     stream: Duration::from_secs(5),
 };
 const CLEANUP_DIAL: Duration = Duration::from_secs(5);
+
+/// A channel opens that fast on a LAN, also on a busy one.
+const NEAR: Duration = Duration::from_millis(20);
 
 /// The socket of the modular daemon for QEMU. Where it is asked about storage or networks, it asks virtstoraged and
 /// virtnetworkd (measured with libvirt 9.0).
@@ -185,8 +188,13 @@ impl HostSession {
                 self.dial(target, cancel, dial_limit, &preload)
             })?,
         };
+        let started = Instant::now();
         self.open_forward(&link)
             .map_err(|error| error.at_stage("forward"))?;
+        // That was a round trip, or two.
+        if started.elapsed() > NEAR {
+            link.hurry();
+        }
         Connection::open(name, Arc::new(link), cancel, limits)
             .map_err(|error| error.at_stage("libvirt"))
     }

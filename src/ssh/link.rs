@@ -150,6 +150,24 @@ impl Link {
         })
     }
 
+    /// Has sshd send small answers at once from now on, for a host some way off; waits for nothing.
+    ///
+    /// OpenSSH sets `TCP_NODELAY` when it starts a session's command (session.c: `do_exec_no_pty`), but not for forwarded
+    /// channels: without it one answer after another waits until the one before was acknowledged, a round trip later. So a
+    /// command is run that does nothing. Where the host runs none, everything works, only slower.
+    pub fn hurry(&self) {
+        if self.peer.is_none() {
+            return;
+        }
+        let (reply, _nobody) = std::sync::mpsc::channel();
+        let command = ":".to_owned();
+        // A connection that is lost shows at the next call.
+        let _ = self
+            .shared
+            .begin(OPEN_LIMIT, Command::Exec { command, reply });
+        log::debug!(target: super::LOG_TARGET, "host={} small answers are to come at once", self.host_name);
+    }
+
     /// Opens a TCP connection from the host: for the next hop, or to an instance.
     ///
     /// Errors: [`Reason::ForwardingRefused`], [`Reason::ConnectFailed`], [`Reason::TimedOut`].

@@ -144,13 +144,22 @@ impl Shared {
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> std::result::Result<T, OpenError> {
         let (reply, answer) = std::sync::mpsc::channel();
+        self.begin(limit, command(reply))?;
+        // The pump keeps the limit, and drops the sender when it ends.
+        answer.recv().unwrap_or(Err(OpenError::Lost))
+    }
+
+    /// Has the pump do something within that time; its answer goes where the command says.
+    pub(super) fn begin(
+        &self,
+        limit: Duration,
+        command: Command,
+    ) -> std::result::Result<(), OpenError> {
         if self.is_closed() {
             return Err(OpenError::Lost);
         }
-        let asked = (command(reply), Instant::now() + limit);
-        self.commands.send(asked).map_err(|_| OpenError::Lost)?;
-        // The pump keeps the limit, and drops the sender when it ends.
-        answer.recv().unwrap_or(Err(OpenError::Lost))
+        let asked = (command, Instant::now() + limit);
+        self.commands.send(asked).map_err(|_| OpenError::Lost)
     }
 
     pub(super) fn set_error(&self, error: Error) {

@@ -59,7 +59,8 @@ fn several_lanes_store_the_same_bytes() {
     let (cli, _far) = far(&lab, "10", "/lt-far.raw", &sha256);
     cli.run(&["-vv", "image", "pull", KEY])
         .exits(0)
-        .says(" lanes");
+        .says(" lanes")
+        .says("small answers are to come at once");
     let stored = lab.on(
         "nas1",
         &format!("cd {POOL_DIR} && sha256sum < $(ls base-{KEY}-*.raw)"),
