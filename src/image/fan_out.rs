@@ -9,7 +9,7 @@ use super::claim::Claim;
 use super::head;
 use super::identity::{Identity, Validators};
 use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits, give_up};
-use super::source::Download;
+use super::source::Pending;
 use super::store::{Block, Feed, Ground, Incoming, Published, store};
 use super::stream::Stream;
 use super::sums::Algorithm;
@@ -44,12 +44,12 @@ impl FanOut<'_> {
     pub(super) fn feed(
         &self,
         claimants: Vec<Claimant<'_>>,
-        download: Option<Download>,
+        pending: &Pending<'_>,
     ) -> Vec<(usize, Result<Pulled>)> {
         if claimants.is_empty() {
             return Vec::new();
         }
-        match self.begin(download) {
+        match self.begin(pending) {
             Ok((incoming, stream, validators)) => {
                 self.distribute(claimants, &incoming, stream, &validators)
             }
@@ -64,15 +64,9 @@ impl FanOut<'_> {
     }
 
     /// Opens the download and looks at its first bytes, before any volume is made.
-    pub(super) fn begin(
-        &self,
-        download: Option<Download>,
-    ) -> Result<(Incoming, Stream, Validators)> {
+    pub(super) fn begin(&self, pending: &Pending<'_>) -> Result<(Incoming, Stream, Validators)> {
         let image = self.request.image;
-        let download = match download {
-            Some(download) => download,
-            None => Download::open(image.url.expose(), self.cancel)?,
-        };
+        let download = pending.take()?;
         let validators = download.validators.clone();
         // A takeover opens anew, and a moving image may have moved: its volume is named by what it was.
         if self.identity.pin.is_none()

@@ -9,7 +9,7 @@ use super::fan_out::FanOut;
 use super::identity::{Identity, pin_of};
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
-use super::source::{Download, fetch_text};
+use super::source::{Pending, fetch_text};
 use super::store::{Ground, usable_pool};
 use super::sums::{Checksum, find_checksum};
 use crate::cancel::Cancel;
@@ -114,14 +114,14 @@ pub fn foresee(
     observer: &dyn PullObserver,
     cancel: &Cancel,
 ) -> Result<Foreseen> {
-    let (identity, download) = identify(request.image, observer, cancel)?;
+    let (identity, pending) = identify(request.image, observer, cancel)?;
     let fan_out = FanOut {
         request,
         identity: &identity,
         observer,
         cancel,
     };
-    let (incoming, ..) = fan_out.begin(download)?;
+    let (incoming, ..) = fan_out.begin(&pending)?;
     Ok(Foreseen {
         virtual_size: incoming.virtual_size,
         at_least: incoming.length.unwrap_or(incoming.at_least),
@@ -139,32 +139,39 @@ fn fetch(
     if hosts.is_empty() {
         return Vec::new();
     }
-    let (identity, download) = match identify(request.image, observer, cancel) {
+    let (identity, pending) = match identify(request.image, observer, cancel) {
         Ok(identified) => identified,
         Err(error) => return hosts.iter().map(|_| Err(error.clone())).collect(),
     };
-    let prepared = parallel::map(hosts.to_vec(), hosts.len(), |host| prepare(host, &identity));
+    let prepared = parallel::map(hosts.to_vec(), hosts.len(), |host| {
+        prepare(host, &identity, &pending)
+    });
     let fan_out = FanOut {
         request,
         identity: &identity,
         observer,
         cancel,
     };
-    finish(&fan_out, hosts, prepared, download)
+    finish(&fan_out, hosts, prepared, &pending)
 }
 
 /// Finds out which content is meant: by the pinned digest, else by asking the server.
-fn identify(
-    image: &Image,
+fn identify<'a>(
+    image: &'a Image,
     observer: &dyn PullObserver,
-    cancel: &Cancel,
-) -> Result<(Identity, Option<Download>)> {
+    cancel: &'a Cancel,
+) -> Result<(Identity, Pending<'a>)> {
+    let url = image.url.expose();
+    let pending = Pending::new(url, cancel);
     if let Some(pin) = pin_of(image) {
-        return Ok((Identity::pinned(image, pin), None));
+        // Who pulls mostly lacks the image.
+        pending.prepare();
+        return Ok((Identity::pinned(image, pin), pending));
     }
-    if let Some(url) = &image.checksum_url {
-        let pin = published_pin(image, url, cancel)?;
-        return Ok((Identity::pinned(image, pin), None));
+    if let Some(sums) = &image.checksum_url {
+        pending.prepare();
+        let pin = published_pin(image, sums, cancel)?;
+        return Ok((Identity::pinned(image, pin), pending));
     }
     let plain_http = image.url.is_plain_http();
     if plain_http {
@@ -173,7 +180,7 @@ fn identify(
             image.key
         )));
     }
-    let download = Download::open(image.url.expose(), cancel)?;
+    let download = pending.take()?;
     let known = &download.validators;
     if known.etag.is_none() && known.last_modified.is_none() {
         observer.event(PullEvent::Warning(&format!(
@@ -181,10 +188,8 @@ fn identify(
             image.key
         )));
     }
-    Ok((
-        Identity::moving(image, &download.validators),
-        Some(download),
-    ))
+    let identity = Identity::moving(image, &download.validators);
+    Ok((identity, Pending::opened(download, url, cancel)))
 }
 
 fn published_pin(image: &Image, url: &SecretUrl, cancel: &Cancel) -> Result<Checksum> {
@@ -193,7 +198,7 @@ fn published_pin(image: &Image, url: &SecretUrl, cancel: &Cancel) -> Result<Chec
     find_checksum(&url.to_string(), &text, image.url.file_name())
 }
 
-fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
+fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Result<Prepared> {
     let hypervisor = host.connect()?;
     let look = || find_ready(&*hypervisor, host.pool(), identity);
     let (ready, pool) = parallel::both(look, || usable_pool(host, &*hypervisor));
@@ -206,7 +211,13 @@ fn prepare(host: &HostSession, identity: &Identity) -> Result<Prepared> {
     let approach = Approach::begin(&hypervisor, host.pool());
     let base = identity.base_volume();
     // Whoever held the claim before may have finished between the two looks.
-    let look_again = || parallel::both(look, || Ground::look(host, &*hypervisor, &base, approach));
+    let look_again = || {
+        let seen = parallel::both(look, || Ground::look(host, &*hypervisor, &base, approach));
+        if matches!(seen, (Ok(None), Ok(_))) {
+            pending.ask();
+        }
+        seen
+    };
     let (claim, ready, ground) = match try_claim(host, &hypervisor, &base, look_again)? {
         Tried::Held => return Ok(Prepared::Held),
         Tried::Claimed(claim, (ready, ground)) => (claim, ready, ground),
@@ -234,7 +245,7 @@ fn finish(
     fan_out: &FanOut<'_>,
     hosts: &[&HostSession],
     prepared: Vec<Result<Prepared>>,
-    download: Option<Download>,
+    pending: &Pending<'_>,
 ) -> Vec<Result<Pulled>> {
     let mut results: Vec<Option<Result<Pulled>>> = hosts.iter().map(|_| None).collect();
     let mut claimants = Vec::new();
@@ -256,7 +267,7 @@ fn finish(
             .into_iter()
             .map(|(index, host)| (index, scope.spawn(move || wait_for_other(fan_out, host))))
             .collect();
-        for (index, result) in fan_out.feed(claimants, download) {
+        for (index, result) in fan_out.feed(claimants, pending) {
             results[index] = Some(result);
         }
         for (index, waiter) in waiters {
@@ -288,11 +299,13 @@ fn wait_for_other(fan_out: &FanOut<'_>, host: &HostSession) -> Result<Pulled> {
             fan_out.observer.event(PullEvent::Waiting(host.name()));
             continue;
         }
-        match prepare(host, fan_out.identity)? {
+        let image = fan_out.request.image;
+        let pending = Pending::new(image.url.expose(), fan_out.cancel);
+        match prepare(host, fan_out.identity, &pending)? {
             Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
             Prepared::Held => watch = Watch::new(),
             Prepared::Claimed(claim, ground) => {
-                let fed = fan_out.feed(vec![(0, host, claim, ground)], None);
+                let fed = fan_out.feed(vec![(0, host, claim, ground)], &pending);
                 return fed
                     .into_iter()
                     .next()

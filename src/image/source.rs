@@ -5,6 +5,7 @@
 //! compared with what was handed out before.
 
 mod client;
+mod pending;
 mod proxy;
 mod range;
 mod resume;
@@ -21,6 +22,7 @@ use reqwest::{StatusCode, Url};
 use sha2::{Digest as _, Sha256};
 
 use self::client::{Failure, Http, Limits, Tried, chain};
+pub(super) use self::pending::Pending;
 use self::proxy::Proxies;
 use self::range::{is_strong, validators};
 use self::resume::{pause, too_long};
