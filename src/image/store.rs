@@ -1,20 +1,23 @@
 //! One host's side of a pull: the base volume is made, filled, and vouched for by its marker, written last.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::approach::Approach;
 use super::claim::Claim;
 use super::digest::Digests;
-use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume};
-use super::lanes::{Next, Target, upload};
-use super::ready::{BaseImage, described};
+use super::identity::{Identity, marker_volume};
+use super::lanes::{Target, upload};
+use super::publish::{begin_marker, publish};
+use super::ranges::Next;
+use super::ready::BaseImage;
 use super::room::{self, POOL_RESERVE, ensure_room};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
 use crate::libvirt::Hypervisor;
-use crate::parallel;
+use crate::parallel::{self, panicked};
 use crate::shell;
 use crate::undo::{Made, Undo};
 use crate::units;
@@ -242,7 +245,7 @@ fn fill(
     let reserved = POOL_RESERVE + incoming.extra_room;
     let room = pool.available.saturating_sub(reserved);
     let mut total = 0_u64;
-    let mut published = None;
+    let published = OnceCell::new();
     let mut next = || match feed.recv() {
         Ok(Feed::Block(block)) => {
             total += block.len() as u64;
@@ -252,25 +255,29 @@ fn fill(
             Ok(Next::Block(block))
         }
         Ok(Feed::Verified(details)) => {
-            published = Some(details);
+            let _ = published.set(details);
             Ok(Next::End)
         }
         Err(_) => Ok(Next::Abort),
     };
-    let complete = upload(&target, &lanes, &mut next, sent)?;
-    let Some(published) = published.filter(|_| complete) else {
+    // Far away, the claim is looked at and the marker made while the last bytes are on their way.
+    let mut marker = None;
+    let mut at_end = || {
+        let published = published.get().ok_or_else(panicked)?;
+        marker = Some(begin_marker(host, claim, incoming, published, undo)?);
+        Ok(())
+    };
+    let complete = upload(&target, &lanes, &mut next, sent, &mut at_end)?;
+    let Some(marker) = marker.filter(|_| complete) else {
         return Ok(None);
     };
     // The lanes part from the daemon while the marker is written.
-    let (base, ()) = parallel::both(
-        || publish(host, hypervisor, claim, incoming, &published, undo),
-        || drop(lanes),
-    );
+    let (base, ()) = parallel::both(|| publish(host, claim, incoming, &marker), || drop(lanes));
     base.map(Some)
 }
 
 /// Creates a volume under our claim. Noted before the call: should its answer be lost, the volume is ours all the same.
-fn create(
+pub(super) fn create(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &str,
@@ -323,79 +330,6 @@ fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str
     }
     hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
     hypervisor.delete_volume(host.pool(), base).map(drop)
-}
-
-/// Writes the marker, if the claim is still ours: from here on the image counts.
-fn publish(
-    host: &HostSession,
-    hypervisor: &dyn Hypervisor,
-    claim: &Claim,
-    incoming: &Incoming,
-    published: &Published,
-    undo: &mut Undo,
-) -> Result<BaseImage> {
-    let pool = host.pool();
-    let base = incoming.identity.base_volume();
-    let marker = marker_of(incoming, published);
-    let text = marker.to_text();
-    debug_assert!(text.len() <= MARKER_LIMIT, "markers are read back whole");
-    let name = marker_volume(&base);
-    // Looked at while the claim is: whatever is there now is deleted only where the claim is ours.
-    let (claimed, (stored, old)) = parallel::both(
-        || claim.verify(),
-        || {
-            parallel::both(
-                || hypervisor.find_volume_xml(pool, &base),
-                || hypervisor.find_volume_xml(pool, &name),
-            )
-        },
-    );
-    claimed?;
-    let stored = stored?.ok_or_else(|| {
-        Error::transient(
-            Reason::ImageNotReady,
-            format!("volume {base} vanished after it was written"),
-        )
-    })?;
-    let image = described(base, marker, &stored, incoming.identity.format)?;
-    // One left without its base is no image's.
-    if old?.is_some() {
-        hypervisor.delete_volume(pool, &name)?;
-    }
-    let xml = VolumeSpec::File {
-        name: name.clone(),
-        size: text.len() as u64,
-    }
-    .to_xml()?;
-    create(host, hypervisor, &name, &xml, undo)?;
-    hypervisor.write_volume(pool, &name, text.as_bytes())?;
-    Ok(image)
-}
-
-/// What the marker says.
-fn marker_of(incoming: &Incoming, published: &Published) -> Marker {
-    Marker {
-        sha256: published.volume_sha256.clone(),
-        published_sha256: Some(published.digests.sha256.clone()),
-        published_sha512: published.digests.sha512.clone(),
-        size: Some(published.volume_size),
-        virtual_size: incoming.virtual_size.or(
-            // A raw disk is as large as its file.
-            (incoming.identity.format == crate::config::ImageFormat::Raw)
-                .then_some(published.volume_size),
-        ),
-        url: Some(published.url.clone()),
-        source: Some(incoming.identity.source.clone()),
-        pulled_at: Some(published.pulled_at.clone()),
-        verified: Some(
-            incoming
-                .identity
-                .pin
-                .as_ref()
-                .map_or("nothing", |pin| pin.algorithm.as_str())
-                .to_owned(),
-        ),
-    }
 }
 
 #[cfg(test)]
