@@ -3,12 +3,15 @@
 //! libvirt has no locks, but creating a volume either succeeds or says that it exists. The claim's content is its
 //! owner and a counter that the owner raises; a claim that hasn't changed for [`STALE`] has a dead owner, and one
 //! whose owner is a dead process of this machine is known to be dead at once. An owner that was overtaken
-//! (suspended for too long, say) finds another's word in the claim before it publishes anything, and gives up.
+//! (suspended for too long, say) finds that its [lease](Lease) is over before it writes anything, looks, and gives up. One
+//! that might have been, and finds its claim as it was, reads back what is stored before it vouches for that.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::identity::claim_volume;
+use super::lease::{self, Lease};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
@@ -21,9 +24,7 @@ use crate::xml::volume::VolumeSpec;
 /// How often the owner shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a claim may stay as it is before its owner counts as dead.
-const STALE: Duration = Duration::from_secs(30);
-/// The same for a claim that its owner hasn't even written: between the two calls that make one are milliseconds.
-const EMPTY_STALE: Duration = Duration::from_secs(8);
+pub(super) const STALE: Duration = Duration::from_secs(30);
 /// How often one who waits looks.
 const POLL: Duration = Duration::from_secs(1);
 /// The claim volume's size in bytes; a word and a counter, padded with blanks.
@@ -31,12 +32,19 @@ const SIZE: usize = 512;
 
 /// This process's claim on one base volume of one host.
 pub(super) struct Claim {
+    keeper: Arc<Keeper>,
+    stop: Cancel,
+    heartbeat: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Keeps a claim alive as long as it is ours.
+struct Keeper {
     hypervisor: Arc<dyn Hypervisor>,
     pool: String,
     volume: String,
     word: String,
-    stop: Cancel,
-    heartbeat: Option<std::thread::JoinHandle<()>>,
+    beats: AtomicU64,
+    lease: Lease,
 }
 
 /// What a try to claim found.
@@ -56,30 +64,31 @@ pub(super) fn try_claim<T>(
     meanwhile: impl FnOnce() -> T,
 ) -> Result<Tried<T>> {
     let volume = claim_volume(base);
-    let word = Owner::this_process().to_word();
     let xml = VolumeSpec::File {
         name: volume.clone(),
         size: SIZE as u64,
     }
     .to_xml()?;
+    let lease = Lease::begin();
     if !hypervisor.create_volume(host.pool(), &volume, &xml)? {
         return Ok(Tried::Held);
     }
     let mut claim = Claim {
-        hypervisor: Arc::clone(hypervisor),
-        pool: host.pool().to_owned(),
-        volume,
-        word,
+        keeper: Arc::new(Keeper {
+            hypervisor: Arc::clone(hypervisor),
+            pool: host.pool().to_owned(),
+            volume,
+            word: Owner::this_process().to_word(),
+            beats: AtomicU64::new(0),
+            lease,
+        }),
         stop: Cancel::new(),
         heartbeat: None,
     };
-    let (written, done) = parallel::both(
-        || write_claim(&**hypervisor, &claim.pool, &claim.volume, &claim.word, 0),
-        meanwhile,
-    );
+    let (written, done) = parallel::both(|| claim.keeper.write(), meanwhile);
     if let Err(error) = written {
         let mut undo = Undo::new();
-        undo.made(Made::Volume(claim.volume.clone()));
+        undo.made(claim.made());
         return Err(undo.roll_back(host, error));
     }
     claim.start_heartbeat();
@@ -132,9 +141,7 @@ impl Watch {
         if self.last.as_ref() != Some(&content) {
             self.since = Instant::now();
         }
-        let empty = content.iter().all(|byte| *byte == 0);
-        let limit = if empty { EMPTY_STALE } else { STALE };
-        let dead = self.since.elapsed() >= limit || owner_of(&content).is_some_and(|o| o.is_gone());
+        let dead = self.since.elapsed() >= STALE || owner_of(&content).is_some_and(|o| o.is_gone());
         self.last = Some(content);
         if dead {
             log::info!(
@@ -161,46 +168,64 @@ impl Default for Watch {
 impl Claim {
     /// The connection it was made over.
     pub(super) fn hypervisor(&self) -> &Arc<dyn Hypervisor> {
-        &self.hypervisor
+        &self.keeper.hypervisor
     }
 
     /// The claim as something to take back.
     pub(super) fn made(&self) -> Made {
         Made::Claim {
-            volume: self.volume.clone(),
-            word: self.word.clone(),
+            volume: self.keeper.volume.clone(),
+            word: self.keeper.word.clone(),
         }
     }
 
-    /// Fails unless the claim is still ours; to be asked right before anything is published.
+    /// Looks whether the claim is still ours.
+    ///
+    /// Errors: [`Reason::PoolBusy`] when it isn't.
     pub(super) fn verify(&self) -> Result<()> {
-        if is_held_by(&*self.hypervisor, &self.pool, &self.volume, &self.word)? {
+        if self.keeper.is_ours()? {
             return Ok(());
         }
-        Err(Error::transient(
-            Reason::PoolBusy,
-            "another process took over this pull, as this one had shown no sign of life",
-        ))
+        Err(overtaken())
+    }
+
+    /// Fails unless nobody can have taken the claim over by now; to be asked right before anything is written. Asks the
+    /// host only when it has been silent for long.
+    ///
+    /// Errors: [`Reason::PoolBusy`], and a connection's.
+    pub(super) fn ensure_sure(&self) -> Result<()> {
+        let lease = &self.keeper.lease;
+        if !lease.is_lost() && !lease.is_sure() {
+            self.keeper.beat()?;
+        }
+        if lease.is_sure() {
+            return Ok(());
+        }
+        Err(overtaken())
+    }
+
+    /// Whether another may have held the claim for a time, unnoticed: then what was stored has to be read again.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.keeper.lease.has_lapsed()
     }
 
     /// Gives the claim up, when the image is ready.
     pub(super) fn release(mut self) -> Result<()> {
         self.stop_heartbeat();
-        self.hypervisor
-            .delete_volume(&self.pool, &self.volume)
+        let keeper = &self.keeper;
+        keeper
+            .hypervisor
+            .delete_volume(&keeper.pool, &keeper.volume)
             .map(drop)
     }
 
     fn start_heartbeat(&mut self) {
-        let (hypervisor, stop) = (Arc::clone(&self.hypervisor), self.stop.clone());
-        let (pool, volume, word) = (self.pool.clone(), self.volume.clone(), self.word.clone());
+        let (keeper, stop) = (Arc::clone(&self.keeper), self.stop.clone());
         let beat = move || {
-            let mut counter = 0;
-            while !stop.wait(HEARTBEAT) {
-                counter += 1;
-                // A missed beat is no failure yet: `verify` decides.
-                if let Err(error) = write_claim(&*hypervisor, &pool, &volume, &word, counter) {
-                    log::debug!("heartbeat of {volume}: {error}");
+            while !keeper.lease.is_lost() && !stop.wait(HEARTBEAT) {
+                // A missed beat is no failure yet: the lease decides.
+                if let Err(error) = keeper.beat() {
+                    log::debug!("heartbeat of {}: {error}", keeper.volume);
                 }
             }
         };
@@ -216,6 +241,44 @@ impl Claim {
             let _ = thread.join();
         }
     }
+}
+
+impl Keeper {
+    fn is_ours(&self) -> Result<bool> {
+        is_held_by(&*self.hypervisor, &self.pool, &self.volume, &self.word)
+    }
+
+    /// Shows that the owner lives; not in a claim that is another's by now.
+    fn beat(&self) -> Result<()> {
+        if !self.lease.is_sure() && !self.is_ours()? {
+            log::debug!("{} is another's by now", self.volume);
+            self.lease.lose();
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<()> {
+        if !self.lease.is_sure() && self.beats.load(Ordering::Relaxed) == 0 {
+            // Nobody knows yet whose it is: whoever waited for it may have it by now.
+            return Err(overtaken());
+        }
+        let sent = lease::now();
+        let count = self.beats.fetch_add(1, Ordering::Relaxed);
+        let text = format!("{} {count}\n", self.word);
+        let content = format!("{text:<SIZE$}");
+        self.hypervisor
+            .write_volume(&self.pool, &self.volume, content.as_bytes())?;
+        self.lease.renew(sent);
+        Ok(())
+    }
+}
+
+fn overtaken() -> Error {
+    Error::transient(
+        Reason::PoolBusy,
+        "another process took over this pull, as this one had shown no sign of life",
+    )
 }
 
 impl Drop for Claim {
@@ -239,16 +302,4 @@ pub(crate) fn is_held_by(
 pub(crate) fn owner_of(content: &[u8]) -> Option<Owner> {
     let text = std::str::from_utf8(content).ok()?;
     Owner::parse(text.split_whitespace().next()?)
-}
-
-fn write_claim(
-    hypervisor: &dyn Hypervisor,
-    pool: &str,
-    volume: &str,
-    word: &str,
-    counter: u64,
-) -> Result<()> {
-    let text = format!("{word} {counter}\n");
-    let content = format!("{text:<SIZE$}");
-    hypervisor.write_volume(pool, volume, content.as_bytes())
 }

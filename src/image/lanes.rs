@@ -29,6 +29,8 @@ pub(super) struct Target<'a> {
     pub(super) key: &'a str,
     /// Its bytes, where they are known.
     pub(super) length: Option<u64>,
+    /// Fails where the volume may be another's by now: asked before each range is opened, by its path.
+    pub(super) ensure_ours: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
 /// Writes what `next` gives; `false` when it was aborted.
@@ -142,6 +144,7 @@ impl<'r> Worker<'_, 'r> {
         } = self.target;
         self.hypervisor.know_volume(pool, volume, key)?;
         while let Some(range) = self.next_range() {
+            (self.target.ensure_ours)()?;
             let mut left = range.length;
             let mut stream = self
                 .hypervisor

@@ -1,6 +1,7 @@
 //! Vouching for a stored image: its marker is written last, and only by whoever surely holds the claim.
 
 use super::claim::Claim;
+use super::digest::Hasher;
 use super::identity::{MARKER_LIMIT, Marker, marker_volume};
 use super::ready::{BaseImage, described};
 use super::store::{Incoming, Published, create};
@@ -10,6 +11,9 @@ use crate::libvirt::Hypervisor;
 use crate::parallel;
 use crate::undo::Undo;
 use crate::xml::volume::VolumeSpec;
+
+/// Bytes that are read back at once: what comes within a call's time limit on a slow link, too.
+const READ_BACK: usize = 1 << 20;
 
 /// Makes the marker's volume, if the claim is still ours; empty, it vouches for nothing yet.
 pub(super) fn begin_marker(
@@ -35,6 +39,8 @@ pub(super) fn begin_marker(
 }
 
 /// Writes the marker: from here on the image counts.
+///
+/// Errors: [`Reason::PoolBusy`] where what is stored may be, or is, another process's.
 pub(super) fn publish(
     host: &HostSession,
     claim: &Claim,
@@ -44,6 +50,11 @@ pub(super) fn publish(
     let (pool, hypervisor) = (host.pool(), &**claim.hypervisor());
     let base = incoming.identity.base_volume();
     let (name, text) = (marker_volume(&base), marker.to_text());
+    claim.ensure_sure()?;
+    if claim.has_lapsed() {
+        read_back(host, hypervisor, &base, marker)?;
+        claim.ensure_sure()?;
+    }
     let (stored, written) = parallel::both(
         || hypervisor.find_volume_xml(pool, &base),
         || hypervisor.write_volume(pool, &name, text.as_bytes()),
@@ -56,6 +67,39 @@ pub(super) fn publish(
         )
     })?;
     described(base, marker.clone(), &stored, incoming.identity.format)
+}
+
+/// Fails unless what is stored is what the marker says.
+fn read_back(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    base: &str,
+    marker: &Marker,
+) -> Result<()> {
+    log::info!(
+        "host={} the claim on {base} had no sign of life for long: reading back what is stored",
+        host.name()
+    );
+    let mut hasher = Hasher::new(false);
+    let size = marker.size.unwrap_or(0);
+    let mut offset = 0;
+    while offset < size {
+        let limit = READ_BACK.min(usize::try_from(size - offset).unwrap_or(READ_BACK));
+        let read = hypervisor.read_volume(host.pool(), base, offset, limit)?;
+        let Some(bytes) = read.filter(|bytes| !bytes.is_empty()) else {
+            break;
+        };
+        hasher.update(&bytes);
+        offset += bytes.len() as u64;
+    }
+    if hasher.finish().sha256 == marker.sha256 {
+        return Ok(());
+    }
+    Err(Error::transient(
+        Reason::PoolBusy,
+        format!("another process writes to volume {base}, as this one had shown no sign of life"),
+    )
+    .hint("run the command again"))
 }
 
 /// What the marker says.

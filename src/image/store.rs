@@ -240,6 +240,7 @@ fn fill(
         volume: &base,
         key: &hypervisor.volume_key(host.pool(), &base)?,
         length: incoming.length,
+        ensure_ours: &|| claim.ensure_sure(),
     };
     let lanes = ground.approach.wait()?;
     let reserved = POOL_RESERVE + incoming.extra_room;

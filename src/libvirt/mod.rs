@@ -380,7 +380,17 @@ pub trait StorageCalls: Send + Sync {
         upload.finish()
     }
     /// Reads at most `limit` bytes from a volume's start; `None` where it isn't there.
-    fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>>;
+    fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>> {
+        self.read_volume(pool, name, 0, limit)
+    }
+    /// Reads at most `limit` bytes from `offset` on; none beyond the volume's end, `None` where it isn't there.
+    fn read_volume(
+        &self,
+        pool: &str,
+        name: &str,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>>;
     /// Deletes a volume; already gone is fine (`false`).
     fn delete_volume(&self, pool: &str, name: &str) -> Result<bool>;
 }

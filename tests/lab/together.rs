@@ -11,7 +11,7 @@ use crate::crash::faulty;
 use crate::instances::create;
 use crate::lab;
 use crate::pull::{assert_ready, is_base, with_image};
-use crate::support::{Lab, wait_until};
+use crate::support::{Lab, POOL_DIR, wait_until};
 
 /// How long the loops run.
 const LOOPS: Duration = Duration::from_secs(45);
@@ -65,6 +65,52 @@ fn a_pull_whose_machine_dies_is_taken_over_within_a_minute() {
         requests, 2,
         "while the first lived, the second didn't download"
     );
+}
+
+/// The file that the image's base is in by now: its inode and name, or nothing.
+fn base_file(lab: &Lab, key: &str) -> String {
+    let list = format!("ls -i {POOL_DIR} | grep 'base-{key}-.*qcow2$' || true");
+    lab.on("nas1", &list).trim().to_owned()
+}
+
+#[test]
+fn a_pull_that_slept_vouches_for_nothing_that_another_may_have_written() {
+    let lab = lab!();
+    let (key, alone) = ("lt-slept", "lt-dozed");
+    let (_image, _other) = (lab.image(key), lab.image(alone));
+    let pull = |key: &'static str| {
+        let path = format!("/slow/700000/tiny.qcow2?{key}");
+        let cli = with_image(&lab, key, &path);
+        cli.start(&["-v", "image", "pull", key, "--zone", "nas1"])
+    };
+    let (first, lonely) = (pull(key), pull(alone));
+    let begun = || !base_file(&lab, key).is_empty() && !base_file(&lab, alone).is_empty();
+    wait_until("both write", Duration::from_secs(20), begun);
+    let before = base_file(&lab, key);
+    // Suspended in the middle of a call, both hold their claims without a sign of life.
+    first.signal("STOP");
+    lonely.signal("STOP");
+    let second = pull(key);
+    wait_until("the second takes over", Duration::from_secs(60), || {
+        let now = base_file(&lab, key);
+        !now.is_empty() && now != before
+    });
+    first.signal("CONT");
+    lonely.signal("CONT");
+    first
+        .wait()
+        .exits(4)
+        .says("another process took over this pull");
+    let volumes = lab.volumes("nas1", &format!("base-{key}-"));
+    assert!(
+        !volumes.iter().any(|name| name.ends_with(".sha256")),
+        "the second hasn't got everything yet: {volumes:?}"
+    );
+    second.wait().exits(0);
+    assert_ready(&lab, "nas1", key);
+    // Nobody wanted its claim: it goes on, but looks at what is stored.
+    lonely.wait().exits(0).says("reading back what is stored");
+    assert_ready(&lab, "nas1", alone);
 }
 
 #[test]

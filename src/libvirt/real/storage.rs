@@ -262,7 +262,13 @@ impl StorageCalls for Connection {
         }))
     }
 
-    fn download_volume(&self, pool: &str, name: &str, limit: usize) -> Result<Option<Vec<u8>>> {
+    fn read_volume(
+        &self,
+        pool: &str,
+        name: &str,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>> {
         let Some(volume) = self.volume(pool, name)? else {
             return Ok(None);
         };
@@ -273,7 +279,7 @@ impl StorageCalls for Connection {
         let mut download = || {
             let stream = Stream::new(self.connect(), 0)?;
             let read = volume
-                .download(&stream, 0, limit as u64, 0)
+                .download(&stream, offset, limit as u64, 0)
                 .and_then(|()| receive(&stream, limit));
             kept = read.is_err().then_some(stream);
             read
