@@ -1,4 +1,4 @@
-//! Cancellation: one flag for Ctrl-C and SIGTERM, and what must be closed at once when it is set.
+//! Cancellation: one flag for Ctrl-C and the other signals, and what must be closed at once when it is set.
 //!
 //! Calls that block in libvirt or in the kernel can't be interrupted; closing the socket under them
 //! can release them. So whoever is about to block registers a closer and drops its [`Guard`] after.

@@ -25,7 +25,7 @@ pub enum Class {
     QuotaExceeded,
     /// `check` ran and found something wrong.
     Unhealthy,
-    /// SIGINT or SIGTERM, whose number this is.
+    /// A signal that is watched for, whose number this is.
     Interrupted(i32),
 }
 
@@ -196,7 +196,7 @@ reasons! {
     /// The guest agent answered that it can't or won't.
     AgentRefused,
     // The process itself.
-    /// SIGINT or SIGTERM.
+    /// SIGHUP, SIGINT, SIGQUIT or SIGTERM.
     Interrupted,
     /// `check` found something wrong.
     Unhealthy,
@@ -384,7 +384,9 @@ mod tests {
             (Class::Transient, 4),
             (Class::QuotaExceeded, 5),
             (Class::Unhealthy, 6),
+            (Class::Interrupted(1), 129),
             (Class::Interrupted(2), 130),
+            (Class::Interrupted(3), 131),
             (Class::Interrupted(15), 143),
         ];
         for (class, code) in table {

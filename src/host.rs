@@ -14,7 +14,7 @@ use crate::ssh::{self, DialOptions, Link, Prompt};
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
 #[derive(Clone)]
 pub struct Cancels {
-    /// Set by the first SIGINT or SIGTERM.
+    /// Set by the first signal.
     pub work: Cancel,
     /// Set by the second.
     pub cleanup: Cancel,

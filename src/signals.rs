@@ -1,9 +1,10 @@
-//! SIGINT and SIGTERM: the first stops the work, the second its clean-up, the third the process. Those that follow one
-//! closely are the same one: timeout(1), for one, sends its signal to the process and at once again to its whole group.
+//! SIGINT, SIGTERM, SIGHUP and SIGQUIT: the first stops the work, the second its clean-up, the third the process. Those
+//! that follow one closely are the same one: timeout(1), for one, sends its signal to the process and at once again to
+//! its whole group, and of a terminal that is closed both the kernel and the shell tell.
 
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Reason, Result};
@@ -30,7 +31,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What a signal at that time ends, whichever of the two it is. Those that don't count don't put off when the next
+    /// What a signal at that time ends, whichever of them it is. Those that don't count don't put off when the next
     /// one does.
     fn next(&mut self, now: Instant) -> Ends {
         if self
@@ -54,7 +55,8 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
     let failed = |error: std::io::Error| {
         Error::transient(Reason::LocalIo, "signals can't be watched").because(error)
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut signals = Signals::new(watched(ignored(&status))).map_err(failed)?;
     let cancels = cancels.clone();
     let watch = move || {
         let mut counted = Counted::default();
@@ -77,9 +79,51 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
     Ok(())
 }
 
+/// The signals to watch for, by the mask of those that were ignored when the process began.
+///
+/// nohup(1) has SIGHUP ignored, and a script's shell SIGQUIT for what it runs in the background: that stays so. It has
+/// SIGINT ignored as well, but whoever sends that to such a process by hand means it.
+fn watched(ignored: u64) -> Vec<i32> {
+    let is_ignored = |signal: i32| ignored & (1 << (signal - 1)) != 0;
+    let unless_ignored = [SIGHUP, SIGQUIT].into_iter();
+    [SIGINT, SIGTERM]
+        .into_iter()
+        .chain(unless_ignored.filter(|signal| !is_ignored(*signal)))
+        .collect()
+}
+
+/// The mask of ignored signals in the text of `/proc/PID/status`: bit N-1 is signal N's (proc(5)). None where it can't
+/// be told: to clean up without need is better than not to.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_that_were_ignored_from_the_start_stay_so_but_for_two() {
+        let table: [(&str, &[i32]); 5] = [
+            (
+                "SigIgn:\t0000000000001000\n",
+                &[SIGINT, SIGTERM, SIGHUP, SIGQUIT],
+            ),
+            // nohup, and what a script runs in the background.
+            (
+                "SigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n",
+                &[SIGINT, SIGTERM, SIGQUIT],
+            ),
+            ("SigIgn:\t0000000000001006\n", &[SIGINT, SIGTERM, SIGHUP]),
+            ("SigIgn:\t0000000000005007\n", &[SIGINT, SIGTERM]),
+            ("", &[SIGINT, SIGTERM, SIGHUP, SIGQUIT]),
+        ];
+        for (status, expected) in table {
+            assert_eq!(watched(ignored(status)), expected, "{status}");
+        }
+    }
 
     #[test]
     fn signals_count_unless_they_follow_another_closely() {

@@ -1,5 +1,6 @@
 //! The one place that prints: data on stdout, everything for people on stderr.
 
+mod bars;
 mod column;
 mod document;
 mod probe;

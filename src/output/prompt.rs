@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex};
+use rustix::termios::{LocalModes, OptionalActions};
 
 use super::terminal::Changed;
 use crate::cancel::{Cancel, Wake};
@@ -28,8 +28,6 @@ pub fn passphrase(question: &str, cancel: &Cancel) -> Option<String> {
     // Before the question, as an answer may come at once.
     let silent = Changed::to(terminal.as_fd(), OptionalActions::Flush, |modes| {
         modes.local_modes.remove(LocalModes::ECHO);
-        // Ctrl-\ would end the process and leave the terminal silent; Ctrl-C ends it as well.
-        modes.special_codes[SpecialCodeIndex::VQUIT] = 0;
     });
     let silent = silent.ok()?;
     write!(terminal, "{question}").ok()?;

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 
+use super::bars;
 use crate::cli::{GlobalArgs, ProgressArg};
 
 /// How progress is shown.
@@ -50,7 +51,7 @@ impl Screen {
     pub(super) fn new(global: &GlobalArgs) -> Self {
         let shown = Shown::of(global.progress, global.quiet, can_draw());
         let target = if shown == Shown::Bars {
-            ProgressDrawTarget::stderr()
+            bars::target()
         } else {
             ProgressDrawTarget::hidden()
         };

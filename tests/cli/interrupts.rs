@@ -27,6 +27,64 @@ fn waits_for_the_pipe(child: &Child) -> bool {
         .any(|task| name(&task.path()).trim() == "input")
 }
 
+/// The same command with this done to its signals first, by env(1): what the tests' own shell may have had ignored would
+/// be so for it, too.
+fn with_signals(command: &Command, option: &str) -> Command {
+    let mut env = Command::new("/usr/bin/env");
+    env.arg(option)
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear()
+        .envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(command.get_current_dir().unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    env
+}
+
+/// Starts it, and waits until it waits for the pipe.
+fn waiting(mut command: Command) -> Child {
+    let mut child = command.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !waits_for_the_pipe(&child) {
+        assert!(child.try_wait().unwrap().is_none(), "{command:?} has ended");
+        assert!(
+            Instant::now() < deadline,
+            "{command:?} doesn't read the pipe"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+fn send(child: &Child, signal: &str) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-s", signal, &pid]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn what_nohup_has_ignored_stays_ignored() {
+    let sandbox = sandbox("remote");
+    pipe(&sandbox, "pipe");
+    for signal in ["HUP", "QUIT"] {
+        let list = sandbox.egressctl(&["list", "--config", "pipe"]);
+        let child = waiting(with_signals(&list, &format!("--ignore-signal={signal}")));
+        send(&child, signal);
+        // Long enough for it to end, if it would.
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(waits_for_the_pipe(&child), "SIG{signal} was heeded");
+        send(&child, "TERM");
+        let status = crate::pipes::ends(child, signal);
+        assert_eq!(status.code(), Some(143), "SIG{signal}");
+    }
+}
+
 #[test]
 fn a_pipe_that_nobody_writes_into_is_waited_for_until_a_signal_comes() {
     let sandbox = sandbox("remote");
@@ -56,26 +114,12 @@ fn a_pipe_that_nobody_writes_into_is_waited_for_until_a_signal_comes() {
             "known-hosts-in-a-pipe.yaml",
         ],
     ];
-    for (line, (signal, code)) in lines
-        .iter()
-        .zip([("INT", 130), ("TERM", 143)].iter().cycle())
-    {
-        let mut child = sandbox
-            .egressctl(line)
-            .env("EGRESSCTL_CONFIG", "providers.yaml")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !waits_for_the_pipe(&child) {
-            assert!(child.try_wait().unwrap().is_none(), "{line:?} has ended");
-            assert!(Instant::now() < deadline, "{line:?} doesn't read the pipe");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let pid = child.id().to_string();
-        let sent = Command::new("kill").args(["-s", signal, &pid]).status();
-        assert!(sent.unwrap().success());
+    let signals = [("INT", 130), ("TERM", 143), ("HUP", 129), ("QUIT", 131)];
+    for (line, (signal, code)) in lines.iter().zip(signals.iter().cycle()) {
+        let mut command = sandbox.egressctl(line);
+        command.env("EGRESSCTL_CONFIG", "providers.yaml");
+        let child = waiting(with_signals(&command, "--default-signal=HUP,QUIT"));
+        send(&child, signal);
         let status = crate::pipes::ends(child, &format!("{line:?}"));
         assert_eq!(status.code(), Some(*code), "{line:?}");
     }

@@ -26,8 +26,8 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ("5", "The host has too little room: pool space or memory."),
     ("6", "check or probe ran, and found something wrong."),
     (
-        "130, 143",
-        "Interrupted by SIGINT or SIGTERM, after cleaning up what this run had half made.",
+        "129, 130, 131, 143",
+        "Interrupted by SIGHUP, SIGINT, SIGQUIT or SIGTERM, after cleaning up what this run had half made.",
     ),
 ];
 
@@ -38,7 +38,10 @@ const PASSED_ON: &[(&str, &str)] = &[
         "Failure of egressctl itself: permanent, usage, no such instance, transient (also a time limit), out of room. \
          A command line that can't be understood is 2.",
     ),
-    ("130, 143", "Interrupted by SIGINT or SIGTERM."),
+    (
+        "129, 130, 131, 143",
+        "Interrupted by SIGHUP, SIGINT, SIGQUIT or SIGTERM.",
+    ),
 ];
 
 /// Of whatever reads the file.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::{Checked, Cli};
 use crate::lab;
 use crate::support::{HOSTS, Lab, POOL_DIR, wait_until};
+use crate::terminal::Terminal;
 
 /// Adds an image with the bytes of `tiny`, served under a path that no other test asks for.
 pub(crate) fn add_image(lab: &Lab, kvm: &mut Value, key: &str, path: &str) {
@@ -334,6 +335,45 @@ fn a_killed_pull_leaves_no_image_and_the_next_one_redoes_it() {
     assert_ready(&lab, "nas1", key);
 }
 
+/// Waits until a pull to these hosts has made its claims and base volumes.
+fn begun(lab: &Lab, key: &str, hosts: &[&str]) {
+    let begun = |host: &&str| lab.volumes(host, &format!("base-{key}")).len() >= 2;
+    wait_until(
+        "the base volumes are begun",
+        Duration::from_secs(10),
+        || hosts.iter().all(begun),
+    );
+}
+
+#[test]
+fn a_pull_whose_terminal_is_closed_takes_everything_back() {
+    let lab = lab!();
+    let key = "lt-closed";
+    let (_image, _instance) = (lab.image(key), lab.instance(key));
+    let temporary = lab.scratch("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let private = || std::fs::read_dir(&temporary).unwrap().count();
+    let slow =
+        with_image(&lab, key, "/slow/1500000/tiny.qcow2?lt-closed").env("TMPDIR", &temporary);
+    let create = ["create", "--zone", "nas1", "--image", key, "--name", key];
+    // Each with bars, which are drawn on the terminal that is gone, and the second one with lines above them.
+    let table: [(&[&str], &[&str]); 3] = [
+        (&["image", "pull", key], &HOSTS),
+        (&["image", "pull", key, "-v"], &HOSTS),
+        (&create, &HOSTS[..1]),
+    ];
+    for (args, hosts) in table {
+        let mut terminal = Terminal::start_as_its_own(&slow, args);
+        begun(&lab, key, hosts);
+        terminal.expect(hosts[hosts.len() - 1]);
+        assert!(private() > 0, "{args:?}");
+        assert_eq!(terminal.close(), Some(129), "{args:?}");
+        assert_eq!(private(), 0, "{args:?}");
+        assert_absent(&lab, key);
+        assert!(lab.volumes("nas1", key).is_empty(), "{args:?}");
+    }
+}
+
 #[test]
 fn an_interrupted_pull_takes_everything_back() {
     let lab = lab!();
@@ -343,14 +383,7 @@ fn an_interrupted_pull_takes_everything_back() {
     // timeout(1) sends two within milliseconds: they aren't a wish to be gone at once.
     for (signals, code) in [(&["INT"][..], 130), (&["TERM"], 143), (&["TERM"; 2], 143)] {
         let running = slow.start(&["image", "pull", key]);
-        wait_until(
-            "both base volumes are begun",
-            Duration::from_secs(10),
-            || {
-                let begun = |host| lab.volumes(host, &format!("base-{key}")).len() >= 2;
-                begun("nas1") && begun("nas2")
-            },
-        );
+        begun(&lab, key, &HOSTS);
         for signal in signals {
             running.signal(signal);
         }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// An egressctl whose stdin, stdout and stderr are one terminal.
 pub(crate) struct Terminal {
     child: Child,
-    keys: File,
+    keys: Arc<File>,
     /// The program's side, kept open so that the terminal outlives the program.
     side: OwnedFd,
     output: Receiver<Vec<u8>>,
@@ -28,9 +29,30 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts it; it isn't in a session of its own, so signals come by `signal` alone.
     pub(crate) fn start(cli: &Cli, args: &[&str]) -> Self {
+        Self::of(cli.command(args))
+    }
+
+    /// Starts it in a session of its own, whose controlling terminal this is, as one that knows more than plain text.
+    pub(crate) fn start_as_its_own(cli: &Cli, args: &[&str]) -> Self {
+        let own = cli.command(args);
+        let mut command = Command::new("setsid");
+        // What this test's own shell may have had ignored stays so otherwise.
+        command
+            .args(["--ctty", "env", "--default-signal=HUP"])
+            .arg(own.get_program())
+            .args(own.get_args())
+            .env_clear()
+            .envs(
+                own.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("TERM", "xterm");
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
         let pty = Pty::open();
-        let child = cli
-            .command(args)
+        let child = command
             .stdin(pty.stdio())
             .stdout(pty.stdio())
             .stderr(pty.stdio())
@@ -76,6 +98,16 @@ impl Terminal {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
+    }
+
+    /// Closes the terminal, as its window is closed or its connection breaks, and waits for the program's end; gives
+    /// the exit code.
+    pub(crate) fn close(mut self) -> Option<i32> {
+        drop(std::mem::replace(
+            &mut self.keys,
+            File::open("/dev/null").unwrap().into(),
+        ));
+        self.ends()
     }
 
     /// Waits for its end; gives the exit code.

@@ -49,11 +49,13 @@ pub(super) fn is_a_terminal(lab: &Lab, cli: &Cli) {
         assert!(is_raw(&terminal));
         terminal
     };
-    let mut terminal = in_use();
-    terminal.signal("TERM");
-    terminal.expect("interrupted");
-    assert!(!is_raw(&terminal));
-    assert_eq!(terminal.ends(), Some(143));
+    for (signal, code) in [("TERM", 143), ("HUP", 129), ("QUIT", 131)] {
+        let mut terminal = in_use();
+        terminal.signal(signal);
+        terminal.expect("interrupted");
+        assert!(!is_raw(&terminal));
+        assert_eq!(terminal.ends(), Some(code));
+    }
     // Also where nothing is waited for any more.
     let mut terminal = in_use();
     lab.lab(&["libvirtd", "nas1", "stop"]);
