@@ -1,9 +1,13 @@
 //! `egressctl image …`.
 
+mod asked;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+use asked::Asked;
 
 use super::{Context, gc};
 use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
@@ -11,12 +15,10 @@ use crate::error::{Error, Reason, Result};
 use crate::gc::inventory::HostView;
 use crate::gc::plan::{self, Base, BaseState, Decision, Kind, Rules, Target};
 use crate::gc::{Request, Scope, collect, read_hosts, sweep_host};
-use crate::image::identity::{URL_KEY, source_of_url};
 use crate::image::names::BaseName;
 use crate::image::pull::{PullRequest, pull};
 use crate::output::{Document, ImageRecord, PullBars, PulledRecord, SweptRecord};
 use crate::placement;
-use crate::url::SecretUrl;
 
 /// What the image commands may delete.
 const IMAGES_ONLY: Scope = Scope {
@@ -134,33 +136,36 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         kept: BTreeSet::new(),
     };
     let now = Timestamp::now();
-    let mut seen = false;
-    for (view, host) in views
-        .iter()
-        .filter_map(|view| Some((view, hosts.iter().find(|host| host.name() == view.host)?)))
-    {
-        for base in plan::bases(view, &context.all_images, now) {
-            if !asked.means(&base) {
-                continue;
+    let bases = views.iter().flat_map(|view| {
+        let host = hosts.iter().find(|host| host.name() == view.host);
+        let bases = plan::bases(view, &context.all_images, now);
+        bases
+            .into_iter()
+            .filter_map(move |base| Some((view, host?, base)))
+    });
+    let meant = asked.choose(
+        bases.collect(),
+        |(_, _, base)| base,
+        outcome.errors.is_empty(),
+    )?;
+    for (view, host, base) in &meant {
+        match removal(view, base, &args.image) {
+            Ok(Some(decision)) => {
+                let (items, errors) = sweep_host(host, &hosts, view, vec![decision], &rules);
+                outcome.errors.extend(
+                    items
+                        .iter()
+                        .filter(|item| !item.goes)
+                        .map(|item| in_use(&item.reason, &base.volume.name).on_host(host.name())),
+                );
+                outcome.items.extend(items);
+                outcome.errors.extend(errors);
             }
-            seen = true;
-            match removal(view, &base, &args.image) {
-                Ok(Some(decision)) => {
-                    let (items, errors) = sweep_host(host, &hosts, view, vec![decision], &rules);
-                    outcome.errors.extend(
-                        items.iter().filter(|i| !i.goes).map(|item| {
-                            in_use(&item.reason, &base.volume.name).on_host(host.name())
-                        }),
-                    );
-                    outcome.items.extend(items);
-                    outcome.errors.extend(errors);
-                }
-                Ok(None) => {}
-                Err(error) => outcome.errors.push(error.on_host(host.name())),
-            }
+            Ok(None) => {}
+            Err(error) => outcome.errors.push(error.on_host(host.name())),
         }
     }
-    if !seen && outcome.errors.is_empty() {
+    if meant.is_empty() && outcome.errors.is_empty() {
         ensure_known(&asked, context)?;
         context
             .ui
@@ -207,50 +212,6 @@ fn in_use(why: &str, volume: &str) -> Error {
     )
 }
 
-/// Which images `image rm` is to remove.
-enum Asked<'a> {
-    /// Those that were pulled from this URL, by its id; whatever key they go under.
-    Url { url: SecretUrl, source: String },
-    /// The volume of this name, or all of the image of this key.
-    Name(&'a str),
-}
-
-impl<'a> Asked<'a> {
-    /// Errors: [`Reason::BadArgument`] (usage) for what all images that were given by URL are called, each another's.
-    fn new(text: &'a str) -> Result<Self> {
-        if text == URL_KEY {
-            return Err(Error::usage(
-                Reason::BadArgument,
-                format!("{URL_KEY:?} is what every image goes under that was given by its URL"),
-            )
-            .hint("name its URL or its volume: egressctl image list -o wide shows them"));
-        }
-        if !text.contains("://") {
-            return Ok(Asked::Name(text));
-        }
-        let url = SecretUrl::from(text);
-        let source = source_of_url(&url);
-        Ok(Asked::Url { url, source })
-    }
-
-    fn means(&self, base: &Base<'_>) -> bool {
-        match self {
-            Asked::Url { source, .. } => {
-                let marker = base.marker.and_then(|marker| marker.source.as_ref());
-                marker == Some(source)
-            }
-            Asked::Name(name) => base.volume.name == *name || base.key == *name,
-        }
-    }
-
-    fn shown(&self) -> String {
-        match self {
-            Asked::Url { url, .. } => url.to_string(),
-            Asked::Name(name) => (*name).to_owned(),
-        }
-    }
-}
-
 /// What is nowhere was deleted before, if it has a name that an image could have.
 fn ensure_known(asked: &Asked<'_>, context: &Context<'_>) -> Result<()> {
     let name = match asked {
@@ -262,60 +223,4 @@ fn ensure_known(asked: &Asked<'_>, context: &Context<'_>) -> Result<()> {
         return Ok(());
     }
     placement::image(&context.provider, Some(name)).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::image::identity::Marker;
-    use crate::inventory::tests::volume;
-
-    #[test]
-    fn an_image_is_meant_by_its_volume_its_key_or_its_url() {
-        let url = "https://example.net/a.qcow2?token=secret";
-        let marker = |source: &str| Marker {
-            source: Some(source.to_owned()),
-            ..Marker::default()
-        };
-        let (ours, other) = (marker(&source_of_url(&url.into())), marker("feed"));
-        let from_url = volume("base-url-0123456789abcdef.qcow2");
-        let configured = volume("base-debian-0123456789abcdef.qcow2");
-        // What is asked for; the volume and its marker; whether it is meant.
-        let table = [
-            (url, &from_url, Some(&ours), true),
-            (url, &configured, Some(&ours), true),
-            (url, &from_url, Some(&other), false),
-            (url, &from_url, None, false),
-            ("https://example.net/a.qcow2", &from_url, Some(&ours), false),
-            // Who asks doesn't matter.
-            (
-                "https://me:pw@example.net/a.qcow2?token=secret",
-                &from_url,
-                Some(&ours),
-                true,
-            ),
-            ("debian", &configured, Some(&other), true),
-            ("debian", &from_url, Some(&ours), false),
-            ("base-url-0123456789abcdef.qcow2", &from_url, None, true),
-            ("base-url-0123456789abcdef.qcow2", &configured, None, false),
-        ];
-        for (text, volume, marker, wanted) in table {
-            let base = Base {
-                volume,
-                key: BaseName::parse(&volume.name).unwrap().key,
-                id: None,
-                marker,
-                state: BaseState::Ready,
-                wanted: false,
-                users: Vec::new(),
-            };
-            let asked = Asked::new(text).unwrap();
-            assert_eq!(asked.means(&base), wanted, "{text} {}", volume.name);
-            assert!(!asked.shown().contains("secret") && !asked.shown().contains("pw"));
-        }
-        assert_eq!(
-            Asked::new("url").err().unwrap().reason(),
-            Reason::BadArgument
-        );
-    }
 }

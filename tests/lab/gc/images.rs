@@ -1,6 +1,6 @@
 //! Base images: unfinished, unwanted, used.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{GC, PRUNE, Swept, files, gc};
 use crate::lab;
@@ -41,6 +41,59 @@ fn images_given_by_url_are_told_apart_by_it() {
     let list = lab.run(&list).exits(0).prints(&two);
     assert!(!list.stdout.contains(&format!("{one}\n")), "{list}");
     assert_eq!(bases(), 2);
+}
+
+#[test]
+fn a_url_as_the_list_shows_it_removes_one_image_or_none() {
+    let lab = lab!();
+    let _images = Cleanup::now_and_later(|| {
+        let remove = format!("rm -f {POOL_DIR}/base-url-*; virsh -q pool-refresh default");
+        lab.on("nas1", &remove);
+    });
+    let (zone, bases) = (["--zone", "nas1"], || {
+        lab.volumes("nas1", "base-url-").len()
+    });
+    let pull = |path: &str| {
+        let pull = lab.run(&[&["image", "pull", &lab.url(path)], &zone[..]].concat());
+        drop(pull.exits(0));
+    };
+    let list = || {
+        let list = [&["image", "list", "-o", "json"], &zone[..]].concat();
+        let mut items = lab.run(&list).exits(0).items();
+        items.retain(|item| item["image"] == "url");
+        let text = |item: &Value, key: &str| item[key].as_str().unwrap().to_owned();
+        let both = items.iter().map(|i| (text(i, "volume"), text(i, "url")));
+        both.collect::<Vec<_>>()
+    };
+    let rm = |url: &str| lab.run(&[&["image", "rm", url], &zone[..]].concat());
+    // Not where `tiny` comes from, which other tests leave here and which such a URL would mean first.
+    for path in [
+        "/redirect/norange/tiny.qcow2",
+        "/norange/tiny.qcow2?token=lt-secret",
+    ] {
+        pull(path);
+        let [(volume, shown)] = &list()[..] else {
+            panic!("{path}: one image was expected");
+        };
+        assert!(!lab.url(path).eq(shown) && !shown.contains("secret"));
+        rm(shown).exits(0).prints(volume);
+        assert_eq!(bases(), 0, "{path}");
+        rm(shown).exits(0).says("already absent");
+    }
+    // Two queries are two images.
+    let (one, two) = ("/tiny.qcow2?file=lt-1", "/tiny.qcow2?file=lt-2");
+    pull(one);
+    pull(two);
+    let [(first, shown), (second, same)] = &list()[..] else {
+        panic!("two images were expected");
+    };
+    assert_eq!(shown, same);
+    rm(shown).exits(1).says(first).says(second);
+    assert_eq!(bases(), 4);
+    rm(&lab.url(one)).exits(0);
+    assert_eq!(bases(), 2);
+    rm(shown).exits(0);
+    assert_eq!(bases(), 0);
 }
 
 #[test]
