@@ -136,6 +136,40 @@ fn a_disk_that_a_saved_domain_goes_on_with_is_used() {
 }
 
 #[test]
+fn saved_memory_that_cant_be_read_is_named_and_nothing_is_touched() {
+    let lab = lab!();
+    let name = "lt-unread";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    let _theirs = foreign(&lab, &[]);
+    for spoil in [
+        "truncate -s 10",
+        "dd if=/dev/urandom bs=4k count=1 conv=notrunc status=none of=",
+    ] {
+        lab.virsh("nas1", &["start", FOREIGN]);
+        lab.virsh("nas1", &["managedsave", FOREIGN]);
+        let space = if spoil.ends_with('=') { "" } else { " " };
+        let file = format!("/var/lib/libvirt/qemu/save/{FOREIGN}.save");
+        lab.on("nas1", &format!("{spoil}{space}{file}"));
+        let remove = format!("virsh managedsave-remove {FOREIGN}");
+        for what in [&["delete", name][..], &["delete", name, "--dry-run"]] {
+            let run = lab.run(&[what, &["-o", "json"]].concat()).exits(1);
+            run.says(&format!("saved memory of domain {FOREIGN}"))
+                .says(&format!("virsh managedsave-dumpxml {FOREIGN}"))
+                .fails_with("InDoubt", &remove);
+        }
+        let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+        lab.run(&gc).exits(4).says(&remove).prints_only("");
+        assert!(lab.has_domain("nas1", name));
+        assert_eq!(lab.volumes("nas1", name).len(), 2, "{spoil}");
+        lab.on("nas1", &remove);
+    }
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+    lab.run(&gc).exits(0).prints(name);
+    assert!(!lab.has_domain("nas1", name));
+}
+
+#[test]
 fn what_somebody_wrote_into_the_definition_of_a_running_instance_counts() {
     let lab = lab!();
     let name = "lt-edited";

@@ -15,6 +15,7 @@ use super::console::ConsoleStream;
 use super::{About, Connection, lock, raw};
 use crate::error::{Class, Error, Reason, Result};
 use crate::parallel;
+use crate::shell;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
 
 impl Connection {
@@ -72,8 +73,29 @@ impl Connection {
         match read {
             Ok(xml) => Ok(Some(xml)),
             Err(failure) if failure.is(NO_DOMAIN) || failure.is(OPERATION_INVALID) => Ok(None),
-            Err(failure) => Err(self.error(&failure)),
+            Err(failure) => Err(self.unreadable_save(domain, self.error(&failure))),
         }
+    }
+
+    /// The failure to read what a saved domain goes on with, where libvirt itself can't read the file: then it fails until
+    /// somebody does something about that.
+    fn unreadable_save(&self, domain: &DomainRef, failure: Error) -> Error {
+        if failure.reason() != Reason::LibvirtError {
+            return failure;
+        }
+        let name = &domain.name;
+        let error = Error::permanent(
+            Reason::InDoubt,
+            format!("the saved memory of domain {name} can't be read, so what it uses isn't known"),
+        );
+        let causes = failure.causes().iter().cloned();
+        let quoted = shell::quote(name);
+        causes
+            .fold(error.on_host(&self.host), Error::because)
+            .hint(format!("on the host, virsh managedsave-dumpxml {quoted} says whether it still can't be read"))
+            .hint(format!(
+                "virsh managedsave-remove {quoted} there throws the saved memory away, and the domain's next start is a fresh one"
+            ))
     }
 
     fn state_if_there(&self, domain: &DomainRef) -> Result<Option<DomainState>> {
