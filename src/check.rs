@@ -1,4 +1,5 @@
-//! Looking a host over: how far a connection gets, and what an instance would miss. Reads only.
+//! Looking a host over: how far a connection gets, and what an instance would miss. Reads only, but for having libvirt read
+//! the pool's directory anew.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,14 +7,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::config::{Firmware, Nic, Provider};
+use crate::create::OVERLAY_ROOM;
 use crate::error::{Error, Reason, Result};
 use crate::facts::{self, Emulator, NicState};
 use crate::host::HostSession;
+use crate::image::room::{ensure_room, look_again};
 use crate::image::store::usable_pool;
 use crate::libvirt::Hypervisor;
 
-/// A clock further off than this is a problem: certificates and expiry times go by it.
-const SKEW_LIMIT: Duration = Duration::from_secs(30);
 /// A name look-up that takes this long has run into the resolver's time-outs.
 const SLOW_HOSTNAME: Duration = Duration::from_secs(4);
 
@@ -178,14 +179,25 @@ fn failed_stage(error: &Error) -> &'static str {
 }
 
 fn check_pool(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
-    if let Some(pool) = report.take(usable_pool(host, hypervisor)) {
-        report.pool = Some(PoolReport {
-            name: pool.name,
-            kind: pool.kind,
-            capacity_bytes: pool.capacity,
-            available_bytes: pool.available,
-        });
-    }
+    // What libvirt remembers of its room may be from days ago.
+    let pool = usable_pool(host, hypervisor).and_then(|remembered| {
+        match look_again(host, hypervisor) {
+            // A socket for reading only: what else it forbids says so.
+            Err(error) if error.stage() == Some("permission") => Ok(remembered),
+            looked => looked,
+        }
+    });
+    let Some(pool) = report.take(pool) else {
+        return;
+    };
+    report.pool = Some(PoolReport {
+        name: pool.name.clone(),
+        kind: pool.kind.clone(),
+        capacity_bytes: pool.capacity,
+        available_bytes: pool.available,
+    });
+    // The least that a create asks for, of an image that is there.
+    report.take(ensure_room(host, hypervisor, pool, OVERLAY_ROOM));
 }
 
 fn check_nic(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
@@ -252,7 +264,7 @@ fn check_clock(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
         return;
     };
     report.clock_skew_seconds = Some(skew);
-    if skew.unsigned_abs() > SKEW_LIMIT.as_secs() {
+    if !facts::clocks_agree(skew) {
         let order = if skew > 0 { "ahead of" } else { "behind" };
         let apart = skew.unsigned_abs();
         let error = Error::permanent(

@@ -134,8 +134,13 @@ pub fn clock_offset(hypervisor: &dyn Hypervisor) -> Result<Option<i64>> {
     Ok(answer.and_then(|text| Some(text.trim().parse::<i64>().ok()? - here)))
 }
 
-/// How far apart clocks may be for a time to live to mean something. gc asks both, too.
+/// How far apart clocks may be, in seconds, for a time to live to mean something. gc asks both, too.
 const APART: u64 = 60;
+
+/// Whether clocks that are so many seconds apart do for instances that end by themselves.
+pub fn clocks_agree(offset: i64) -> bool {
+    offset.unsigned_abs() <= APART
+}
 
 /// Refuses when an instance's last moment, which this machine's clock sets and gc compares with the host's, would be
 /// another than was meant. A host that allows no command keeps its clock to itself: then nothing is known.
@@ -146,7 +151,7 @@ pub fn ensure_clocks_agree(hypervisor: &dyn Hypervisor) -> Result<()> {
 }
 
 fn judge_clocks(offset: Option<i64>, here: Timestamp) -> Result<()> {
-    let Some(offset) = offset.filter(|offset| offset.unsigned_abs() > APART) else {
+    let Some(offset) = offset.filter(|offset| !clocks_agree(*offset)) else {
         return Ok(());
     };
     let apart = units::age(Duration::from_secs(offset.unsigned_abs()));

@@ -52,6 +52,8 @@ pub fn refresh(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Refreshed> {
     match hypervisor.refresh_pool(pool) {
         Ok(()) => Ok(Refreshed::Yes),
         Err(error) if error.reason() == Reason::PoolBusy => Ok(Refreshed::Busy),
+        // libvirt hasn't tried.
+        Err(error) if error.stage() == Some("permission") => Err(error),
         Err(error) => Err(error.hint(format!(
             "libvirt stops a pool that it can't refresh: remove what it stumbles over (a broken image?), then virsh pool-start {}", crate::shell::quote(pool)
         ))),

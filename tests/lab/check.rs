@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Checked;
 use crate::lab;
+use crate::pull_faults::{in_pool, small_pool};
 
 /// A change of the provider's configuration.
 pub(crate) type Change<'a> = Box<dyn FnOnce(&mut Value) + 'a>;
@@ -255,6 +256,54 @@ pub(crate) fn hint(run: &Checked) -> String {
         .as_str()
         .unwrap_or_else(|| panic!("no hint\n{run}"))
         .to_owned()
+}
+
+#[test]
+fn a_clock_is_wrong_where_a_time_to_live_would_be_refused() {
+    let lab = lab!();
+    let name = "lt-apart";
+    let _instance = lab.instance(name);
+    for (offset, agrees) in [("-45", true), ("45", true), ("-75", false), ("75", false)] {
+        let date = format!("ForceCommand date -d '{offset} seconds' +%s");
+        let _sshd = lab.sshd("nas1", &[&date]);
+        let run = lab.run(&["check", "-o", "json", "--zone", "nas1"]);
+        let run = run.exits(if agrees { 0 } else { 6 });
+        let told: &[&str] = if agrees { &[] } else { &["ClockSkew"] };
+        assert_eq!(reasons(&run.item()), told, "{run}");
+        let create = crate::instances::create(name, &["--ttl", "1h", "--dry-run"]);
+        let _ = lab.run(&create).exits(i32::from(!agrees));
+    }
+}
+
+#[test]
+fn a_pool_that_somebody_else_filled_is_found_full() {
+    let lab = lab!();
+    let _pool = small_pool(&lab, "64m");
+    lab.virsh("nas1", &["pool-start", "lt-pool"]);
+    let cli = lab.cli_with(|kvm| in_pool(kvm, "lt-pool"));
+    let check = ["check", "-o", "json", "--zone", "nas1"];
+    let available = |run: &Checked| run.item()["pool"]["availableBytes"].as_u64().unwrap();
+    let run = cli.run(&check).exits(0);
+    assert!(available(&run) > 60 << 20, "{run}");
+    // Not by libvirt, which doesn't know of it.
+    let fill = |mib: u32| {
+        let file = "/var/lib/libvirt/lt-pool/somebodys";
+        lab.on(
+            "nas1",
+            &format!("rm -f {file} && fallocate -l {mib}M {file}"),
+        );
+    };
+    for (mib, enough) in [(38, true), (42, false), (64, false), (38, true)] {
+        fill(mib);
+        let run = cli.run(&check).exits(if enough { 0 } else { 6 });
+        let told: &[&str] = if enough { &[] } else { &["PoolFull"] };
+        assert_eq!(reasons(&run.item()), told, "{run}");
+        assert!(available(&run) <= u64::from(64 - mib) << 20, "{run}");
+    }
+    fill(64);
+    let told = cli.run(&["check", "--zone", "nas1"]).exits(6);
+    told.says("0 B available, 24 MiB needed")
+        .says("a larger pool");
 }
 
 #[test]
