@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::{Firmware, Nic, Provider};
 use crate::create::OVERLAY_ROOM;
-use crate::error::{Error, Reason, Result};
+use crate::error::{ASK_CHECK, Error, Reason, Result};
 use crate::facts::{self, Emulator, NicState};
 use crate::host::HostSession;
 use crate::image::room::{ensure_room, look_again};
@@ -101,7 +101,12 @@ impl HostReport {
             reason: error.reason(),
             message: error.message().to_owned(),
             causes: error.causes().to_vec(),
-            hints: error.hints().to_vec(),
+            // Nobody who just did that is sent to do it.
+            hints: error
+                .hints()
+                .iter()
+                .map(|hint| hint.strip_suffix(ASK_CHECK).unwrap_or(hint).to_owned())
+                .collect(),
         });
     }
 
@@ -337,6 +342,16 @@ mod tests {
         let (_, report) = &reports[3];
         assert!(report.problems[0].message.ends_with("host a"));
         assert!(report.is_healthy());
+    }
+
+    #[test]
+    fn nobody_is_sent_where_they_come_from() {
+        let mut report = HostReport::default();
+        let error = Error::transient(Reason::TimedOut, "no answer")
+            .hint(format!("it may hang{ASK_CHECK}"))
+            .hint("egressctl list");
+        report.add(Severity::Error, &error);
+        assert_eq!(report.problems[0].hints, ["it may hang", "egressctl list"]);
     }
 
     #[test]

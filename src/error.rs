@@ -7,6 +7,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// How a hint ends that sends to `egressctl check`, so that check itself can leave it out.
+pub const ASK_CHECK: &str = ": egressctl check";
+
 /// Result of everything that can fail in egressctl.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -238,11 +238,11 @@ pub fn ensure_one(name: &str, instances: &[Instance]) -> Result<()> {
     .hint("name one of them by its ID, or add --zone"))
 }
 
-/// The error for a name that isn't among the instances meant: in doubt where its domain has a mark of ours that can't
-/// be read.
-pub fn not_among(name: &str, found: &Found) -> Error {
+/// The error for a name that isn't among the instances meant, on `host` where that alone was asked: in doubt where its
+/// domain has a mark of ours that can't be read.
+pub fn not_among(name: &str, host: Option<&str>, found: &Found) -> Error {
     let Some(instance) = found.in_doubt.first() else {
-        return not_found(name);
+        return not_found(name, host);
     };
     let host = &instance.host;
     let name = &instance.domain.name;
@@ -262,14 +262,18 @@ pub fn not_among(name: &str, found: &Found) -> Error {
     ))
 }
 
-/// The error for a name that is nowhere.
-pub fn not_found(name: &str) -> Error {
-    Error::new(
+/// The error for a name that is nowhere, or not on the one host that was asked.
+pub fn not_found(name: &str, host: Option<&str>) -> Error {
+    let error = Error::new(
         Class::NotFound,
         Reason::InstanceNotFound,
         format!("there is no instance {name}"),
-    )
-    .hint("egressctl list shows those there are, and with --manager all also the operator's")
+    );
+    let error = match host {
+        Some(host) => error.on_host(host),
+        None => error,
+    };
+    error.hint("egressctl list shows those there are, and with --manager all also the operator's")
 }
 
 #[cfg(test)]
@@ -300,7 +304,7 @@ mod tests {
                 in_doubt,
                 ..Found::default()
             };
-            not_among(name, &found).hints().join("; ")
+            not_among(name, None, &found).hints().join("; ")
         };
         let shows = |name: &str, quoted: &str| {
             assert_eq!(

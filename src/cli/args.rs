@@ -58,7 +58,7 @@ pub struct CreateArgs {
     pub labels: Vec<(String, String)>,
     /// Wait until it is ready: ip (an address is known), agent (the guest agent
     /// answers), cloud-init (cloud-init is done), port:N (TCP port N listens)
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true,
+    #[arg(long, value_name = "WHAT", num_args = 0..=1,
           default_missing_value = "ip", value_parser = parse_wait)]
     pub wait: Option<WaitArg>,
     /// How long to wait, with --wait
@@ -304,6 +304,27 @@ pub enum ShellArg {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_waited_for_may_stand_apart() {
+        use clap::Parser as _;
+        let port = Some(WaitArg::Port(3128));
+        let table = [
+            (&["--wait=port:3128"][..], port),
+            (&["--wait", "port:3128"], port),
+            (&["--wait", "--name", "web1"], Some(WaitArg::Ip)),
+            (&["--name", "web1", "--wait"], Some(WaitArg::Ip)),
+            (&["--name", "web1"], None),
+        ];
+        for (args, wanted) in table {
+            let line = [&["egressctl", "create"], args].concat();
+            let cli = crate::cli::Cli::try_parse_from(line).unwrap();
+            let crate::cli::Command::Create(create) = cli.command else {
+                panic!("{args:?}");
+            };
+            assert_eq!(create.wait, wanted, "{args:?}");
+        }
+    }
 
     #[test]
     fn waits_are_parsed() {

@@ -21,8 +21,14 @@ pub(super) fn run(
     match command {
         ConfigCommand::Validate => validate(global, ui, cancels)?,
         ConfigCommand::View => print_view(global, ui, cancels)?,
-        ConfigCommand::Schema => ui.data(&format!("{:#}\n", schema()))?,
-        ConfigCommand::Init(args) => start(args, ui)?,
+        ConfigCommand::Schema => {
+            ensure_only(ui, "config schema", "JSON", &Format::Json)?;
+            ui.data(&format!("{:#}\n", schema()))?;
+        }
+        ConfigCommand::Init(args) => {
+            ensure_only(ui, "config init", "YAML", &Format::Yaml)?;
+            start(args, ui)?;
+        }
     }
     Ok(Vec::new())
 }
@@ -53,7 +59,19 @@ fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
     ))
 }
 
+/// Refuses a format that isn't the one there is; the default is none at all.
+fn ensure_only(ui: &Ui, command: &str, prints: &str, only: &Format) -> Result<()> {
+    if *ui.format() == Format::Table || ui.format() == only {
+        return Ok(());
+    }
+    let what = format!("{command} prints {prints}, and nothing else");
+    Err(Error::usage(Reason::BadArgument, what).hint("leave -o out"))
+}
+
 fn print_view(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
+    if *ui.format() != Format::Json {
+        ensure_only(ui, "config view", "YAML or JSON", &Format::Yaml)?;
+    }
     let config = load_config(global, cancels)?;
     let providers = match &global.provider {
         Some(_) => vec![config.provider(global.provider.as_deref())?],

@@ -82,7 +82,7 @@ fn extend(
         return Err(instance.in_doubt());
     }
     let Some(metadata) = instance.metadata() else {
-        return Err(find::not_found(&instance.domain.name));
+        return Err(find::not_found(&instance.domain.name, Some(host.name())));
     };
     if expires_at.is_some() {
         facts::ensure_clocks_agree(&*hypervisor).map_err(|error| {

@@ -26,7 +26,11 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let Some(instance) = found.instances.first().cloned() else {
         // A host that couldn't be asked may have it: then nobody can say that it doesn't exist.
         return if found.errors.is_empty() {
-            Err(find::not_among(name, &found))
+            Err(find::not_among(
+                name,
+                wanted.host().or(args.zone.as_deref()),
+                &found,
+            ))
         } else {
             Ok(found.errors)
         };

@@ -153,9 +153,10 @@ impl<'a> Context<'a> {
                 .hint("name the instance by its ID, or add --zone"));
         }
         let instance = found.instances.first().cloned();
-        let instance = instance.ok_or_else(|| find::not_among(name, &found))?;
+        let instance =
+            instance.ok_or_else(|| find::not_among(name, wanted.host().or(zone), &found))?;
         let host = hosts.into_iter().find(|host| host.name() == instance.host);
-        Ok((host.ok_or_else(|| find::not_found(name))?, instance))
+        Ok((host.ok_or_else(|| find::not_found(name, None))?, instance))
     }
 
     /// The one instance to go into: it must run.

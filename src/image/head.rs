@@ -222,6 +222,11 @@ fn not_an_image(message: &str) -> Error {
     Error::permanent(Reason::NotAnImage, message)
 }
 
+/// Whether what looks like this only holds an image.
+fn is_packed(looks: &str) -> bool {
+    looks.ends_with(" archive") || looks.ends_with(" data")
+}
+
 fn wrong_format(declared: ImageFormat, looks: &str) -> Error {
     let declared = declared.as_str();
     let error = not_an_image(&format!(
@@ -230,6 +235,9 @@ fn wrong_format(declared: ImageFormat, looks: &str) -> Error {
     match looks {
         "qcow2" => error.hint("set its `format: qcow2` in the configuration"),
         "a raw disk" => error.hint("set its `format: raw` in the configuration"),
+        packed if is_packed(packed) => error.hint(
+            "unpack it, and give the URL of the disk image that is inside: it may be compressed by gzip, xz, zstd or bzip2, once",
+        ),
         _ => error.hint(format!(
             "convert it where it was made: qemu-img convert -O {declared} OLD NEW"
         )),

@@ -180,7 +180,7 @@ fn line_list(lines: &[usize]) -> String {
     lines.join(", ")
 }
 
-/// The ssh-keyscan(1) line that adds the key, and how to be sure of it.
+/// The line that adds the key by ssh-keyscan(1), to a file whose directory may not be there yet, and how to be sure of it.
 fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
     let short = match key_type {
         "ssh-rsa" => "rsa",
@@ -191,9 +191,17 @@ fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
         22 => String::new(),
         port => format!("-p {port} "),
     };
+    let directory = file.parent().filter(|directory| {
+        !directory.as_os_str().is_empty() && matches!(directory.try_exists(), Ok(false))
+    });
+    let make = directory.map(|directory| {
+        let directory = shell::quote(&directory.display().to_string());
+        format!("mkdir -p -m 700 {directory} && ")
+    });
     format!(
-        "ssh-keyscan {port}-t {short} {} >> {} (compare its fingerprint with the host's \
+        "{}ssh-keyscan {port}-t {short} {} >> {} (compare its fingerprint with the host's \
          `ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub` before you trust it)",
+        make.unwrap_or_default(),
         shell::quote(&address.host),
         shell::quote(&file.display().to_string())
     )

@@ -159,6 +159,7 @@ pub(crate) const CASES: &[Case] = &[
         "config init --host auto=virt@nas1",
     ),
     ("bad-wait", "remote", "create --wait=port:0"),
+    ("bad-wait-without-equals", "remote", "create --wait port:0"),
     ("bad-disk-size", "remote", "create --disk-size 0"),
     ("bad-selector", "remote", "list --selector =x"),
     (
@@ -259,6 +260,13 @@ pub(crate) const CASES: &[Case] = &[
     ),
     ("config-view", "remote", "config view"),
     ("config-view-json", "remote", "config view -o json"),
+    ("config-view-of-columns", "remote", "config view -o wide"),
+    ("config-schema-yaml", "none", "config schema -o yaml"),
+    (
+        "config-init-json",
+        "none",
+        "config init --host nas1=virt@nas1.home.lan:22 --bridge br0 -o json",
+    ),
     (
         "config-init",
         "none",

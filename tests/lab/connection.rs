@@ -351,7 +351,11 @@ fn a_host_without_its_cable_costs_ten_seconds_and_no_other_host() {
         .says("nas2");
     lab.run(&["get", "lt-elsewhere", "--zone", "nas1"])
         .exits(3)
+        .says("error: nas1: there is no instance lt-elsewhere")
         .never_says("nas2");
+    lab.run(&["exec", "lt-elsewhere", "--zone", "nas1", "--", "true"])
+        .exits(123)
+        .says("error: nas1: there is no instance lt-elsewhere");
     drop(cable);
     wait_until("the healed host answers", Duration::from_secs(20), || {
         lab.run(&["list", "--zone", "nas2"]).ends_well()

@@ -89,7 +89,8 @@ fn hints_about_host_keys_and_sockets_followed_to_the_letter_make_it_healthy() {
     let other_key = others.iter().find(|line| line.starts_with(&nas2)).unwrap();
     let (_, other_key) = other_key.split_once(' ').unwrap();
     let wrong = format!("{address} {other_key}\n{}\n", others.join("\n"));
-    let missing = lab.scratch("known-missing");
+    // Nor is its directory, as on a new machine.
+    let missing = lab.scratch("ssh/known-missing");
     let table = [
         (
             lab.write("known-none", others.join("\n") + "\n"),

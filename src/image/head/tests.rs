@@ -121,6 +121,13 @@ fn other_formats_are_refused_by_name() {
             assert!(error.message().contains(&expected), "{error}");
             assert!(error.message().contains(what), "{what}: {error}");
             assert_eq!(error.reason(), Reason::NotAnImage);
+            let packed = ["archive", "data"].iter().any(|word| what.ends_with(word));
+            let hint = if packed {
+                "unpack it"
+            } else {
+                "qemu-img convert"
+            };
+            assert!(error.hints()[0].contains(hint), "{what}: {error}");
         }
     }
     let table = [

@@ -21,7 +21,7 @@ use super::deadline::Watchdog;
 use super::error::LibvirtError;
 use super::{raw, uri};
 use crate::cancel::{Cancel, Guard as CancelGuard};
-use crate::error::{Class, Error, Reason, Result};
+use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
 use crate::ssh::Link;
 
 /// Loads libvirt's client library before it is needed, while something else is waited for. What goes wrong is told when
@@ -280,7 +280,9 @@ impl Connection {
                 ),
             )
             .on_host(&self.host)
-            .hint("the host, its network or its libvirt daemon may hang: egressctl check");
+            .hint(format!(
+                "the host, its network or its libvirt daemon may hang{ASK_CHECK}"
+            ));
         }
         if failure.raw.is_of_rpc() && !self.connection_stands() {
             let error = Error::transient(

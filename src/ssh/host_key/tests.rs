@@ -121,6 +121,11 @@ fn a_file_that_is_not_there_may_still_arrive() {
     assert_eq!(error.class(), Class::Transient);
     assert_eq!(error.reason(), Reason::CredentialsUnavailable);
     assert!(error.message().contains("/nonexistent/known_hosts"));
-    let line = "ssh-keyscan -p 2222 -t ed25519 kvm1 >> /nonexistent/known_hosts";
-    assert!(error.hints()[0].contains(line), "{error}");
+    let line = "mkdir -p -m 700 /nonexistent && ssh-keyscan -p 2222 -t ed25519 kvm1 >> /nonexistent/known_hosts";
+    assert!(error.hints()[0].starts_with(line), "{error}");
+    let beside = scan_hint(&address("kvm1", 22), "ssh-rsa", Path::new("known_hosts"));
+    assert!(
+        beside.starts_with("ssh-keyscan -t rsa kvm1 >> known_hosts "),
+        "{beside}"
+    );
 }
