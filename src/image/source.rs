@@ -21,9 +21,8 @@ use reqwest::header::{HeaderMap, TRANSFER_ENCODING};
 use reqwest::{StatusCode, Url};
 use sha2::{Digest as _, Sha256};
 
-use self::client::{Failure, Http, Limits, Tried, chain};
+use self::client::{Failure, Http, Tried, chain};
 pub(super) use self::pending::Pending;
-use self::proxy::Proxies;
 use self::range::{is_strong, validators};
 use self::resume::{pause, too_long};
 use super::identity::Validators;
@@ -70,8 +69,7 @@ impl Download {
     pub(super) fn open(url: &str, cancel: &Cancel) -> Result<Self> {
         let (url, own) = (url.to_owned(), cancel.clone());
         apart(cancel, "HTTP", move || {
-            let proxies = Proxies::from_env(&|name| std::env::var(name).ok());
-            Self::open_with(&url, &own, Http::new(Limits::default(), proxies)?)
+            Self::open_with(&url, &own, Http::from_env()?)
         })?
     }
 

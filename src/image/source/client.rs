@@ -107,6 +107,12 @@ impl Http {
         })
     }
 
+    /// The client of downloads: with the usual limits, and the proxies that the environment names.
+    pub(super) fn from_env() -> Result<Self> {
+        let proxies = Proxies::from_env(&|name| std::env::var(name).ok());
+        Http::new(Limits::default(), proxies)
+    }
+
     /// One GET; whatever the status, the answer is given back unless it is compressed for transport.
     pub(super) fn get(&self, url: &Url, mut headers: HeaderMap) -> Tried<Response> {
         if let Some(proxy) = self.proxies.of(url).filter(|proxy| proxy.url.is_none()) {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use super::{Download, Http, Limits, Proxies};
+use super::{Download, Http};
 use crate::apart::apart;
 use crate::cancel::Cancel;
 use crate::error::Result;
@@ -116,8 +116,7 @@ fn prepare(url: &str, cancel: &Cancel) -> Option<Prepared> {
     let (ask, asked) = channel();
     let (sender, answer) = channel();
     let work = move || {
-        let proxies = Proxies::from_env(&|name| std::env::var(name).ok());
-        let http = Http::new(Limits::default(), proxies);
+        let http = Http::from_env();
         if asked.recv().is_ok() {
             let opened = http.and_then(|http| Download::open_with(&url, &cancel, http));
             // Nobody listens any more when the run was cancelled.

@@ -7,6 +7,8 @@ mod tls;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use super::client::Limits;
+use super::proxy::Proxies;
 use super::server::{Server, chunk, head, reply};
 use super::*;
 use crate::error::Class;
