@@ -10,6 +10,7 @@ pub use leftovers::{SEED_HEAD, seed_mark};
 
 use std::time::Duration;
 
+use crate::awake::Awake;
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
@@ -37,6 +38,32 @@ pub enum Act {
     Delete,
     /// Nothing is touched: [`Deleted::gone`] is what would go.
     DryRun,
+}
+
+/// An act that follows a look, and is right as long as this process was awake since.
+#[derive(Clone, Copy)]
+struct Action {
+    act: Act,
+    awake: Awake,
+}
+
+impl Action {
+    fn from_now(act: Act) -> Self {
+        Action {
+            act,
+            awake: Awake::from_now(),
+        }
+    }
+
+    /// Whether something is really to be deleted.
+    ///
+    /// Errors: [`Reason::Suspended`].
+    fn is_due(self) -> Result<bool> {
+        match self.act {
+            Act::DryRun => Ok(false),
+            Act::Delete => self.awake.ensure().map(|()| true),
+        }
+    }
 }
 
 /// What was deleted, and what was left alone for a reason.
@@ -73,6 +100,7 @@ pub fn delete(
     managers: Managers,
     act: Act,
 ) -> Result<Deleted> {
+    let mut action = Action::from_now(act);
     let (pool, found) = parallel::both(
         || hypervisor.find_pool(host.pool()),
         || hypervisor.find_domain(name.as_str()),
@@ -85,7 +113,7 @@ pub fn delete(
             let instance = Instance::from_domain(host.name(), found)?;
             let instance = find::with_definition(hypervisor, instance)?;
             ensure_ours(&instance, managers)?;
-            let mut deleted = delete_found(host, hypervisor, &instance, name, pool, None, act)?;
+            let mut deleted = delete_found(host, hypervisor, &instance, name, pool, None, action)?;
             deleted.gone.splice(0..0, gone);
             return Ok(deleted);
         }
@@ -96,10 +124,12 @@ pub fn delete(
             return Ok(Deleted { gone, ..left });
         }
         // What is kept may be a create's that is under way: unmarked yet, or used by its domain a moment later.
+        action = Action::from_now(act);
         found = hypervisor.find_domain(name.as_str())?;
         if found.is_none() {
             host.cancels().work.wait(PAUSE);
             host.cancels().work.check()?;
+            action = Action::from_now(act);
             found = hypervisor.find_domain(name.as_str())?;
         }
     }
@@ -108,17 +138,19 @@ pub fn delete(
 /// Deletes this instance, which the caller has looked up and found to be the one meant: its domain (by UUID, so
 /// that no other of that name is ever hit), then its volumes.
 ///
-/// `files` is what the caller has just read of the host, to see who else uses them.
+/// `files` is what the caller has just read of the host, to see who else uses them; `awake` begins before that look.
 pub fn delete_instance(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
     files: &Files,
+    awake: Awake,
 ) -> Result<Deleted> {
+    let act = Act::Delete;
     let pool = hypervisor.find_pool(host.pool())?;
-    let files = Some(files);
-    delete_found(host, hypervisor, instance, name, pool, files, Act::Delete)
+    let (files, action) = (Some(files), Action { act, awake });
+    delete_found(host, hypervisor, instance, name, pool, files, action)
 }
 
 fn delete_found(
@@ -128,7 +160,7 @@ fn delete_found(
     name: &InstanceName,
     configured: Option<PoolInfo>,
     files: Option<&Files>,
-    act: Act,
+    action: Action,
 ) -> Result<Deleted> {
     let mut deleted = Deleted::default();
     let pool = pool_of(host, instance, name);
@@ -147,10 +179,10 @@ fn delete_found(
     ensure_unused(host, hypervisor, pool, instance, &volumes, files)?;
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
     let mut done = || {
-        delete_domain(hypervisor, instance, act, &mut deleted)?;
+        delete_domain(hypervisor, instance, action, &mut deleted)?;
         names
             .iter()
-            .try_for_each(|volume| delete_volume(hypervisor, pool, volume, act, &mut deleted))
+            .try_for_each(|volume| delete_volume(hypervisor, pool, volume, action, &mut deleted))
     };
     match done() {
         Ok(()) => Ok(deleted),
@@ -387,14 +419,14 @@ fn merge_hint(instance: &Instance, overlay: &str) -> String {
 fn delete_domain(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
-    act: Act,
+    action: Action,
     deleted: &mut Deleted,
 ) -> Result<()> {
     let name = &instance.domain.name;
     // What is defined counts: undefining deletes the file that is named there.
     let defined = instance.defined.as_deref().unwrap_or(&instance.info);
     let nvram = nvram_policy(hypervisor, defined)?;
-    if act == Act::Delete {
+    if action.is_due()? {
         let destroy = || {
             hypervisor
                 .destroy_domain(&instance.domain)
@@ -449,16 +481,14 @@ fn delete_volume(
     hypervisor: &dyn Hypervisor,
     pool: &str,
     volume: &str,
-    act: Act,
+    action: Action,
     deleted: &mut Deleted,
 ) -> Result<()> {
     // In a dry run, the caller has just seen it.
-    let was_there = match act {
-        Act::DryRun => true,
-        Act::Delete => hypervisor.delete_volume(pool, volume).map_err(|error| {
+    let was_there = !action.is_due()?
+        || hypervisor.delete_volume(pool, volume).map_err(|error| {
             error.while_doing(format!("deleting volume {volume} of pool {pool}"))
-        })?,
-    };
+        })?;
     if was_there {
         deleted.gone.push(format!("volume {volume}"));
     }

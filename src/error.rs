@@ -201,6 +201,8 @@ reasons! {
     // The process itself.
     /// SIGHUP, SIGINT, SIGQUIT or SIGTERM.
     Interrupted,
+    /// The process was suspended in the midst of a deletion.
+    Suspended,
     /// `check` found something wrong.
     Unhealthy,
     /// stdout can't be written.

@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod apart;
+pub mod awake;
 pub mod cancel;
 pub mod check;
 pub mod cli;
@@ -28,6 +29,7 @@ pub mod image;
 pub mod input;
 pub mod instance;
 pub mod inventory;
+mod lease;
 pub mod leftover;
 pub mod libvirt;
 pub mod limits;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::awake::Awake;
 use crate::delete::seed_mark;
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
@@ -120,23 +121,26 @@ impl Undo {
         })
     }
 
-    fn take_back(mut self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
-        if self.was_overtaken(hypervisor, pool) {
-            // A domain is meant by its UUID: that is ours whoever has the name.
-            self.made.retain(|made| matches!(made, Made::Domain(_)));
-        }
+    fn take_back(self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
+        let mut awake = Awake::from_now();
+        let mut overtaken = self.was_overtaken(hypervisor, pool);
         let mut left = Vec::new();
         // The domains once more at the end: a definition that got no answer may have been carried out meanwhile.
-        let domains = self
-            .made
-            .iter()
-            .filter(|made| matches!(made, Made::Domain(_)));
-        let again: Vec<Made> = domains.cloned().collect();
-        for made in self.made.into_iter().rev().chain(again) {
-            if let Err(error) = take_back_one(hypervisor, pool, &made) {
+        let is_domain = |made: &&Made| matches!(made, Made::Domain(_));
+        let again = self.made.iter().filter(is_domain);
+        for made in self.made.iter().rev().chain(again) {
+            if !awake.holds() {
+                awake = Awake::from_now();
+                overtaken |= self.was_overtaken(hypervisor, pool);
+            }
+            // A domain is meant by its UUID: that is ours whoever has the name.
+            if overtaken && !is_domain(&made) {
+                continue;
+            }
+            if let Err(error) = take_back_one(hypervisor, pool, made) {
                 log::debug!("clean-up: {error}");
-                if !left.contains(&made) {
-                    left.push(made);
+                if !left.contains(made) {
+                    left.push(made.clone());
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::spec::{CreateSpec, Identity};
+use crate::awake::{Awake, boot_time};
 use crate::delete::{SEED_HEAD, seed_mark};
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
@@ -10,8 +11,10 @@ use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
+use crate::lease::Lease;
 use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
+use crate::name::InstanceName;
 use crate::owner::Owner;
 use crate::parallel;
 use crate::sharing::ensure_nobody_has;
@@ -21,16 +24,52 @@ use crate::xml::volume::{VolumeInfo, VolumeSpec};
 /// How long another create of the same name may take from its seed to its domain, before it counts as dead. From
 /// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
 const SEED_STALE: Duration = Duration::from_secs(20);
-/// The same for a seed that was never filled: between its creation and its upload are milliseconds.
-const EMPTY_STALE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(500);
 
 /// What came of making the seed.
 pub(super) enum Seeded {
-    /// It is made; its path on the host.
-    Made(String),
+    /// It is made.
+    Made(OwnSeed),
     /// Another create of this name was faster.
     DomainAppeared(Box<Instance>),
+}
+
+/// A seed that this process made, and with it the instance's name, as long as nobody takes it over.
+pub(super) struct OwnSeed {
+    /// Its path on the host.
+    pub(super) path: String,
+    lease: Lease,
+}
+
+impl OwnSeed {
+    /// Fails where another create may have taken the name over; to be asked right before anything is made by that name. Asks
+    /// the host only where this one has been at it for so long that another may think it dead.
+    ///
+    /// Errors: [`Reason::PoolBusy`], and a connection's.
+    pub(super) fn ensure_ours(
+        &self,
+        host: &HostSession,
+        hypervisor: &dyn Hypervisor,
+        name: &InstanceName,
+    ) -> Result<()> {
+        if self.lease.is_sure() {
+            return Ok(());
+        }
+        let mark = seed_mark(hypervisor, host.pool(), name)?;
+        let owner = mark.and_then(|mark| mark.owner);
+        if owner == Some(Owner::this_process().to_word()) {
+            return Ok(());
+        }
+        Err(overtaken(name))
+    }
+}
+
+fn overtaken(name: &InstanceName) -> Error {
+    Error::transient(
+        Reason::PoolBusy,
+        format!("another process took over the creation of {name}, as this one had shown no sign of life"),
+    )
+    .hint("run the same command again: it takes what the other has made")
 }
 
 /// Makes the seed volume. Creating it is atomic, so of two creates of one name only one gets past here.
@@ -48,25 +87,33 @@ pub(super) fn make_seed(
         size: image.len() as u64,
     }
     .to_xml()?;
-    loop {
+    let lease = loop {
         host.cancels().work.check()?;
+        let lease = Lease::begin(SEED_STALE);
         let created = hypervisor
             .create_volume(host.pool(), &volume, &xml)
             .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
         if created {
-            break;
+            break lease;
         }
         if let Some(instance) = settle_other(host, hypervisor, spec)? {
             return Ok(Seeded::DomainAppeared(Box::new(instance)));
         }
-    }
+    };
     undo.made(Made::Seed(spec.name.clone()));
+    if !lease.is_sure() {
+        // It says nobody's name yet: whoever waited for it may have made one of its own by now.
+        return Err(overtaken(&spec.name));
+    }
+    let sent = boot_time();
     let (path, filled) = parallel::both(
         || hypervisor.volume_path(host.pool(), &volume),
         || hypervisor.write_volume(host.pool(), &volume, &image),
     );
     filled?;
-    Ok(Seeded::Made(path?))
+    lease.renew(sent);
+    let path = path?;
+    Ok(Seeded::Made(OwnSeed { path, lease }))
 }
 
 /// Another create's seed has the name: waits for its domain, or clears away what a dead one left.
@@ -79,6 +126,7 @@ fn settle_other(
     let first = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
     let since = Instant::now();
     loop {
+        let awake = Awake::from_now();
         if let Some(domain) = hypervisor.find_domain(spec.name.as_str())? {
             return Instance::from_domain(host.name(), domain).map(Some);
         }
@@ -93,14 +141,12 @@ fn settle_other(
         let owner = mark
             .as_ref()
             .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
-        // A maker that died before its upload leaves nothing but zeros.
-        let empty = head.iter().all(|byte| *byte == 0);
-        let limit = if empty { EMPTY_STALE } else { SEED_STALE };
-        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= limit {
-            if mark.is_none() && !empty {
+        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= SEED_STALE {
+            // A maker that died before its upload leaves nothing but zeros.
+            if mark.is_none() && head.iter().any(|byte| *byte != 0) {
                 return Err(not_ours(host, &seed));
             }
-            clear(host, hypervisor, spec)?;
+            clear(host, hypervisor, spec, awake)?;
             return Ok(None);
         }
         host.cancels().work.wait(POLL);
@@ -109,7 +155,12 @@ fn settle_other(
 }
 
 /// Removes a dead create's overlay and seed, unless anything uses them.
-fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> Result<()> {
+fn clear(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    awake: Awake,
+) -> Result<()> {
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
     let Some(seed) = find(spec.name.seed_volume())? else {
         return Ok(());
@@ -149,6 +200,7 @@ fn clear(host: &HostSession, hypervisor: &dyn Hypervisor, spec: &CreateSpec) -> 
             "host={} removing {volume}, left by a create that died",
             host.name()
         );
+        awake.ensure()?;
         hypervisor.delete_volume(host.pool(), &volume)?;
     }
     Ok(())

@@ -251,9 +251,11 @@ fn make(
 ) -> Result<Outcome> {
     let identity = spec.identify();
     let seed = match files::make_seed(host, hypervisor, spec, &identity, undo)? {
-        Seeded::Made(path) => path,
+        Seeded::Made(seed) => seed,
         Seeded::DomainAppeared(instance) => return Ok(Outcome::Appeared(instance)),
     };
+    let ensure_ours = || seed.ensure_ours(host, hypervisor, &spec.name);
+    ensure_ours()?;
     let overlay = files::make_overlay(host, hypervisor, spec, base, disk, undo)?;
     let xml = spec
         .domain(
@@ -262,10 +264,11 @@ fn make(
             base,
             host.pool(),
             overlay,
-            seed,
+            seed.path.clone(),
         )
         .to_xml()?;
     host.cancels().work.check()?;
+    ensure_ours()?;
     // Noted first: a daemon whose answer never came may have defined it all the same.
     undo.made(Made::Domain(DomainRef {
         name: spec.name.to_string(),
@@ -274,6 +277,8 @@ fn make(
     let domain = hypervisor
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
+    // From here on others see the domain. One that took over right before that has put its own seed there.
+    ensure_ours()?;
     start(hypervisor, &domain).map_err(|error| lost_disk(host, hypervisor, spec, error))?;
     if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
         ensure_running(hypervisor, &domain, found.state)?;

@@ -1,6 +1,6 @@
 //! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
 
-use super::{Act, Deleted, Kept, delete_volume, halfway, not_active};
+use super::{Act, Action, Deleted, Kept, delete_volume, halfway, not_active};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::inventory;
@@ -36,6 +36,7 @@ pub(super) fn delete(
     pool: Option<&PoolInfo>,
     act: Act,
 ) -> Result<Deleted> {
+    let action = Action::from_now(act);
     let mut deleted = Deleted::default();
     let pool = match pool {
         Some(pool) if pool.active => pool,
@@ -80,7 +81,7 @@ pub(super) fn delete(
         let one = inventory::users_of_path(hypervisor, host.pool(), &volume.path);
         let done = one.and_then(|users| {
             if users.is_empty() {
-                delete_volume(hypervisor, host.pool(), &volume.name, act, &mut deleted)?;
+                delete_volume(hypervisor, host.pool(), &volume.name, action, &mut deleted)?;
             }
             Ok(users)
         });

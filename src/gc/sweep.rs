@@ -1,13 +1,14 @@
 //! Deleting what was decided on one host. Each thing is looked at and judged again right before it goes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::inventory::{HostView, SeedView, read_seed, view_marker};
 use super::plan::{Decision, Judge, Rules, Target, judge_instance};
 use super::{Item, inventory};
+use crate::awake::{Awake, boot_time};
 use crate::delete::delete_instance;
 use crate::error::{Class, Error, Reason, Result};
 use crate::find;
@@ -124,7 +125,7 @@ struct Sweep<'a> {
     view: &'a HostView,
     rules: &'a Rules<'a>,
     /// The last reading of this host and, where the pool may be shared, of the others; and how long it is good.
-    files: Option<(Instant, Vec<Files>)>,
+    files: Option<(Duration, Vec<Files>)>,
 }
 
 impl Sweep<'_> {
@@ -151,18 +152,16 @@ impl Sweep<'_> {
     /// This host's files first, then those of hosts that may share its pool; fresh by [`FRESH`]. What somebody made
     /// beside libvirt is looked for once.
     fn files(&mut self) -> Result<&[Files]> {
-        if self
-            .files
-            .as_ref()
-            .is_none_or(|(until, _)| Instant::now() >= *until)
-        {
-            let began = Instant::now();
+        let began = boot_time();
+        let known = self.files.as_ref();
+        if known.is_none_or(|(until, _)| began >= *until) {
             if self.files.is_none() {
                 let hypervisor = self.host.connect()?;
                 crate::inventory::refresh(&*hypervisor, self.host.pool())?;
             }
             let files = read_files(self.host, self.hosts, self.view.shared, false)?;
-            self.files = Some((Instant::now() + FRESH.max(began.elapsed()), files));
+            let now = boot_time();
+            self.files = Some((now + FRESH.max(now.saturating_sub(began)), files));
         }
         Ok(self.files.as_ref().map_or(&[], |(_, files)| files))
     }
@@ -174,6 +173,7 @@ impl Sweep<'_> {
         uuid: &str,
     ) -> Result<Done> {
         let (host, rules, view) = (self.host, self.rules, self.view);
+        let awake = Awake::from_now();
         let Some(files) = self.files()?.first() else {
             return Ok(Done::Gone);
         };
@@ -192,7 +192,7 @@ impl Sweep<'_> {
             None => return Ok(Done::Kept("there is no reason any more".to_owned())),
         }
         let name = InstanceName::new(name)?;
-        let deleted = delete_instance(host, hypervisor, &instance, &name, files)
+        let deleted = delete_instance(host, hypervisor, &instance, &name, files, awake)
             .map_err(|error| error.while_doing(format!("deleting instance {name}")))?;
         for note in deleted.notes {
             log::info!("host={} {name}: {note}", host.name());
@@ -208,6 +208,7 @@ impl Sweep<'_> {
         mark: Option<&SeedMark>,
     ) -> Result<Done> {
         let pool = self.host.pool();
+        let awake = Awake::from_now();
         let all = self.files()?;
         let Some(files) = all.first() else {
             return Ok(Done::Gone);
@@ -245,7 +246,10 @@ impl Sweep<'_> {
             if !same {
                 return Ok(Done::Kept("its seed has changed".to_owned()));
             }
-            any |= hypervisor.delete_volume(pool, volume).map_err(|error| {
+            let deleted = awake
+                .ensure()
+                .and_then(|()| hypervisor.delete_volume(pool, volume));
+            any |= deleted.map_err(|error| {
                 error.while_doing(format!("deleting volume {volume} of pool {pool}"))
             })?;
         }

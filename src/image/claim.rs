@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::identity::claim_volume;
-use super::lease::{self, Lease};
+use crate::awake::{Awake, boot_time};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::lease::Lease;
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
 use crate::parallel;
@@ -24,7 +25,7 @@ use crate::xml::volume::VolumeSpec;
 /// How often the owner shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a claim may stay as it is before its owner counts as dead.
-pub(super) const STALE: Duration = Duration::from_secs(30);
+const STALE: Duration = Duration::from_secs(30);
 /// How often one who waits looks.
 const POLL: Duration = Duration::from_secs(1);
 /// The claim volume's size in bytes; a word and a counter, padded with blanks.
@@ -69,7 +70,7 @@ pub(super) fn try_claim<T>(
         size: SIZE as u64,
     }
     .to_xml()?;
-    let lease = Lease::begin();
+    let lease = Lease::begin(STALE);
     if !hypervisor.create_volume(host.pool(), &volume, &xml)? {
         return Ok(Tried::Held);
     }
@@ -98,11 +99,13 @@ pub(super) fn try_claim<T>(
 /// Removes the claim of an owner that surely died after the image was ready.
 pub(super) fn sweep(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str) -> Result<()> {
     let volume = claim_volume(base);
+    let awake = Awake::from_now();
     let content = hypervisor.download_volume(host.pool(), &volume, SIZE)?;
     if content
         .as_deref()
         .and_then(owner_of)
         .is_some_and(|owner| owner.is_gone())
+        && awake.holds()
     {
         hypervisor.delete_volume(host.pool(), &volume)?;
     }
@@ -135,6 +138,7 @@ impl Watch {
         host.cancels().work.wait(POLL);
         host.cancels().work.check()?;
         let volume = claim_volume(base);
+        let awake = Awake::from_now();
         let Some(content) = hypervisor.download_volume(host.pool(), &volume, SIZE)? else {
             return Ok(true);
         };
@@ -143,14 +147,15 @@ impl Watch {
         }
         let dead = self.since.elapsed() >= STALE || owner_of(&content).is_some_and(|o| o.is_gone());
         self.last = Some(content);
-        if dead {
+        if dead && awake.holds() {
             log::info!(
                 "host={} the owner of {volume} is gone: taking over",
                 host.name()
             );
             hypervisor.delete_volume(host.pool(), &volume)?;
+            return Ok(true);
         }
-        Ok(dead)
+        Ok(false)
     }
 
     /// How long the owner has shown no sign of life.
@@ -209,10 +214,14 @@ impl Claim {
         self.keeper.lease.has_lapsed()
     }
 
-    /// Gives the claim up, when the image is ready.
+    /// Gives the claim up, when the image is ready; not one that is another's by now.
     pub(super) fn release(mut self) -> Result<()> {
         self.stop_heartbeat();
         let keeper = &self.keeper;
+        let lease = &keeper.lease;
+        if lease.is_lost() || !lease.is_sure() && !keeper.is_ours()? {
+            return Ok(());
+        }
         keeper
             .hypervisor
             .delete_volume(&keeper.pool, &keeper.volume)
@@ -263,7 +272,7 @@ impl Keeper {
             // Nobody knows yet whose it is: whoever waited for it may have it by now.
             return Err(overtaken());
         }
-        let sent = lease::now();
+        let sent = boot_time();
         let count = self.beats.fetch_add(1, Ordering::Relaxed);
         let text = format!("{} {count}\n", self.word);
         let content = format!("{text:<SIZE$}");

@@ -8,7 +8,6 @@ mod fan_out;
 pub mod head;
 pub mod identity;
 mod lanes;
-mod lease;
 pub mod names;
 pub mod policy;
 mod publish;

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::claim::{Tried, owner_of, try_claim};
+use super::claim::{Claim, Tried, owner_of, try_claim};
 use super::identity::{MARKER_LIMIT, claim_volume, marker_volume};
+use crate::awake::Awake;
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::libvirt::Hypervisor;
@@ -44,7 +45,7 @@ pub fn remove(
         Tried::Held => return Ok(Removal::Kept("it is being pulled".to_owned())),
         Tried::Claimed(claim, ()) => claim,
     };
-    let removed = remove_claimed(host, &**hypervisor, base, objection);
+    let removed = remove_claimed(host, &claim, base, objection);
     let released = claim.release();
     let removal = removed?;
     released.map(|()| match removal {
@@ -62,8 +63,10 @@ pub fn remove_claim(
     dead: &[u8],
 ) -> Result<bool> {
     let volume = claim_volume(base);
+    let awake = Awake::from_now();
     match hypervisor.download_volume(host.pool(), &volume, MARKER_LIMIT)? {
         Some(now) if now == dead => {
+            awake.ensure()?;
             log::info!(
                 "host={} removing claim {volume} of {:?}",
                 host.name(),
@@ -76,16 +79,21 @@ pub fn remove_claim(
     }
 }
 
+/// Whatever is named here can be another pull's once the claim isn't surely ours.
 fn remove_claimed(
     host: &HostSession,
-    hypervisor: &dyn Hypervisor,
+    claim: &Claim,
     base: &str,
     objection: &dyn Fn() -> Result<Option<String>>,
 ) -> Result<Removal> {
     let (pool, marker) = (host.pool(), marker_volume(base));
+    let hypervisor = &**claim.hypervisor();
     let record = hypervisor.download_volume(pool, &marker, MARKER_LIMIT)?;
+    claim.ensure_sure()?;
     let had_marker = hypervisor.delete_volume(pool, &marker)?;
-    let checked = objection();
+    let awake = Awake::from_now();
+    let checked = objection().and_then(|why| awake.ensure().map(|()| why));
+    claim.ensure_sure()?;
     match (checked, record) {
         (Ok(None), _) => {
             let had_base = hypervisor.delete_volume(pool, base)?;

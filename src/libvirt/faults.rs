@@ -5,7 +5,7 @@
 //! of that name. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
 //! was asked, and nobody heard), `error` (an error of no special kind), `flag` (as a daemon says that is too old for a
 //! flag), `hang` (no answer, until the connection is closed), `pause` (three seconds before the call, in which somebody
-//! else can do something).
+//! else can do something), `sleep` (after the call the process is suspended, until it gets a SIGCONT).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,11 +79,13 @@ pub(super) fn around<T>(
     }
     match kind {
         "kill" => {
-            let _ = rustix::process::kill_process(
-                rustix::process::getpid(),
-                rustix::process::Signal::KILL,
-            );
+            signal(rustix::process::Signal::KILL);
             call()
+        }
+        "sleep" => {
+            let done = call();
+            signal(rustix::process::Signal::STOP);
+            done
         }
         "drop" => {
             link.close();
@@ -111,4 +113,8 @@ pub(super) fn around<T>(
         "flag" => Err(failure(8, 10)),
         _ => Err(failure(1, 10)),
     }
+}
+
+fn signal(signal: rustix::process::Signal) {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }

@@ -145,6 +145,16 @@ impl Running {
         );
     }
 
+    /// Waits until it is suspended.
+    pub(crate) fn sleeps(&self) {
+        let path = format!("/proc/{}/stat", self.child.id());
+        wait_until("it is suspended", Duration::from_secs(30), || {
+            let stat = std::fs::read_to_string(&path).unwrap();
+            let (_, after) = stat.rsplit_once(')').unwrap();
+            after.trim_start().starts_with('T')
+        });
+    }
+
     /// Waits until it handles signals: before, it would be ended by one as any program is.
     pub(crate) fn listening(self) -> Self {
         let status = format!("/proc/{}/status", self.child.id());

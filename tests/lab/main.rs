@@ -44,5 +44,6 @@ mod saved;
 mod schema;
 mod secrets;
 mod support;
+mod suspended;
 mod terminal;
 mod together;

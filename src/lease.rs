@@ -1,29 +1,19 @@
-//! How long a claim surely stays ours, whatever became of this process meanwhile.
+//! How long a name that was taken on a host surely stays ours, whatever became of this process meanwhile.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::awake::boot_time;
 
-use super::claim::STALE;
+/// Whoever takes over from the dead needs this long to do so.
+const TAKING_OVER: Duration = Duration::from_secs(5);
 
-/// Nobody takes a claim over sooner than [`STALE`] after its last change. A call that is made within the lease has the rest of
-/// that time to reach the host.
-const LEASE: Duration = Duration::from_secs(STALE.as_secs() * 2 / 3);
-
-/// After so long without a change whoever waits may have taken the claim over, or be about to.
-const DOUBT: Duration = Duration::from_secs(STALE.as_secs() - 5);
-
-/// The time since the machine was started, with the time it slept: what a host saw go by.
-pub(super) fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
-}
-
-/// The time in which a claim can't be another's.
-pub(super) struct Lease {
+/// The time in which a claim, or a seed, can't be another's.
+///
+/// Nobody takes it over sooner than `stale` after its last change. A call that is made within two thirds of that has the
+/// rest to reach the host; after all but [`TAKING_OVER`] of it whoever waits may have taken over, or be about to.
+pub(crate) struct Lease {
+    stale: Duration,
     state: Mutex<State>,
 }
 
@@ -34,11 +24,12 @@ struct State {
 }
 
 impl Lease {
-    /// One from now on.
-    pub(super) fn begin() -> Self {
+    /// One from now on, of what counts as dead when it hasn't changed for `stale`.
+    pub(crate) fn begin(stale: Duration) -> Self {
         Lease {
+            stale,
             state: Mutex::new(State {
-                from: now(),
+                from: boot_time(),
                 lost: false,
                 lapsed: false,
             }),
@@ -46,31 +37,32 @@ impl Lease {
     }
 
     /// The claim was changed by a call made at that time and answered now.
-    pub(super) fn renew(&self, sent: Duration) {
+    pub(crate) fn renew(&self, sent: Duration) {
+        let doubt = self.stale.saturating_sub(TAKING_OVER);
         let mut state = self.state();
-        state.lapsed |= now().saturating_sub(state.from) >= DOUBT;
+        state.lapsed |= boot_time().saturating_sub(state.from) >= doubt;
         state.from = state.from.max(sent);
     }
 
     /// Whether there ever was so long between two changes that another may have held the claim in between.
-    pub(super) fn has_lapsed(&self) -> bool {
+    pub(crate) fn has_lapsed(&self) -> bool {
         self.state().lapsed
     }
 
     /// The claim was found to be another's.
-    pub(super) fn lose(&self) {
+    pub(crate) fn lose(&self) {
         self.state().lost = true;
     }
 
     /// Whether [`Self::lose`] was called.
-    pub(super) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.state().lost
     }
 
     /// Whether the claim is surely ours.
-    pub(super) fn is_sure(&self) -> bool {
+    pub(crate) fn is_sure(&self) -> bool {
         let state = self.state();
-        !state.lost && now().saturating_sub(state.from) < LEASE
+        !state.lost && boot_time().saturating_sub(state.from) < self.stale * 2 / 3
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,13 +74,17 @@ impl Lease {
 mod tests {
     use super::*;
 
+    const STALE: Duration = Duration::from_secs(30);
+    const LEASE: Duration = Duration::from_secs(20);
+    const DOUBT: Duration = Duration::from_secs(25);
+
     fn ago(time: Duration) -> Duration {
-        now().saturating_sub(time)
+        boot_time().saturating_sub(time)
     }
 
     #[test]
     fn a_lease_ends_by_itself_and_is_renewed_from_when_the_call_was_made() {
-        let lease = Lease::begin();
+        let lease = Lease::begin(STALE);
         assert!(lease.is_sure());
         lease.state().from = ago(LEASE);
         assert!(!lease.is_sure());
@@ -101,18 +97,18 @@ mod tests {
 
     #[test]
     fn a_change_that_took_too_long_leaves_a_doubt_for_good() {
-        let lease = Lease::begin();
+        let lease = Lease::begin(STALE);
         lease.state().from = ago(DOUBT);
-        lease.renew(now());
-        lease.renew(now());
+        lease.renew(boot_time());
+        lease.renew(boot_time());
         assert!(lease.is_sure() && lease.has_lapsed());
     }
 
     #[test]
     fn what_is_lost_stays_lost() {
-        let lease = Lease::begin();
+        let lease = Lease::begin(STALE);
         lease.lose();
-        lease.renew(now());
+        lease.renew(boot_time());
         assert!(lease.is_lost() && !lease.is_sure());
     }
 }
