@@ -225,7 +225,7 @@ fn fill(
     let needed = needed.saturating_add(incoming.extra_room);
     let pool = ensure_room(host, hypervisor, pool, needed)?;
     if ground.unfinished {
-        remove_unfinished(host, hypervisor, &base)?;
+        remove_unfinished(host, claim, &base)?;
     }
     // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
     // here, and nothing trails the image. Without a known length the file grows as it is written.
@@ -310,8 +310,10 @@ fn outgrown(host: &HostSession, room: u64) -> Error {
 }
 
 /// Removes what an earlier pull left without a marker; refuses when anything is backed by it.
-fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str) -> Result<()> {
+fn remove_unfinished(host: &HostSession, claim: &Claim, base: &str) -> Result<()> {
+    let hypervisor = &**claim.hypervisor();
     let Some(path) = inventory::find_volume_path(hypervisor, host.pool(), base)? else {
+        claim.ensure_sure()?;
         hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
         return Ok(());
     };
@@ -329,6 +331,7 @@ fn remove_unfinished(host: &HostSession, hypervisor: &dyn Hypervisor, base: &str
             marker_volume(base)
         )));
     }
+    claim.ensure_sure()?;
     hypervisor.delete_volume(host.pool(), &marker_volume(base))?;
     hypervisor.delete_volume(host.pool(), base).map(drop)
 }
