@@ -8,6 +8,15 @@ use crate::awake::boot_time;
 /// Whoever takes over from the dead needs this long to do so.
 const TAKING_OVER: Duration = Duration::from_secs(5);
 
+/// How long to wait for a sign of life that counts as dead after `stale`. Tests that have killed the other themselves, at every
+/// call in turn, needn't wait for so long each time.
+pub(crate) fn patience(stale: Duration) -> Duration {
+    if cfg!(feature = "fault-injection") && std::env::var_os("EGRESSCTL_IMPATIENT").is_some() {
+        return stale / 10;
+    }
+    stale
+}
+
 /// The time in which a claim, or a seed, can't be another's.
 ///
 /// Nobody takes it over sooner than `stale` after its last change. A call that is made within two thirds of that has the
@@ -26,10 +35,15 @@ struct State {
 impl Lease {
     /// One from now on, of what counts as dead when it hasn't changed for `stale`.
     pub(crate) fn begin(stale: Duration) -> Self {
+        Self::begun_at(stale, boot_time())
+    }
+
+    /// The same from that [`boot_time`] on.
+    pub(crate) fn begun_at(stale: Duration, from: Duration) -> Self {
         Lease {
             stale,
             state: Mutex::new(State {
-                from: boot_time(),
+                from,
                 lost: false,
                 lapsed: false,
             }),

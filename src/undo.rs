@@ -26,6 +26,8 @@ pub enum Made {
         volume: String,
         /// Our word.
         word: String,
+        /// When it was made, by [`crate::awake::boot_time`].
+        begun: Duration,
     },
     /// An instance's seed, which says in it that this process made it. Where another's is in its place, that one's
     /// overlay is there, too.
@@ -109,8 +111,13 @@ impl Undo {
     /// makes the instance that somebody deleted while we were at it.
     fn was_overtaken(&self, hypervisor: &dyn Hypervisor, pool: &str) -> bool {
         self.made.iter().any(|made| match made {
-            Made::Claim { volume, word } => {
-                !matches!(claim::is_held_by(hypervisor, pool, volume, word), Ok(true))
+            Made::Claim {
+                volume,
+                word,
+                begun,
+            } => {
+                let held = claim::is_held_by(hypervisor, pool, volume, word, *begun);
+                !matches!(held, Ok(true))
             }
             Made::Seed(name) => {
                 let mark = seed_mark(hypervisor, pool, name).ok().flatten();

@@ -11,7 +11,7 @@ use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
-use crate::lease::Lease;
+use crate::lease::{Lease, patience};
 use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
@@ -141,7 +141,7 @@ fn settle_other(
         let owner = mark
             .as_ref()
             .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
-        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= SEED_STALE {
+        if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= patience(SEED_STALE) {
             // A maker that died before its upload leaves nothing but zeros.
             if mark.is_none() && head.iter().any(|byte| *byte != 0) {
                 return Err(not_ours(host, &seed));

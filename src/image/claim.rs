@@ -15,7 +15,7 @@ use crate::awake::{Awake, boot_time};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::lease::Lease;
+use crate::lease::{Lease, patience};
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
 use crate::parallel;
@@ -44,6 +44,7 @@ struct Keeper {
     pool: String,
     volume: String,
     word: String,
+    begun: Duration,
     beats: AtomicU64,
     lease: Lease,
 }
@@ -70,7 +71,7 @@ pub(super) fn try_claim<T>(
         size: SIZE as u64,
     }
     .to_xml()?;
-    let lease = Lease::begin(STALE);
+    let (begun, lease) = (boot_time(), Lease::begin(STALE));
     if !hypervisor.create_volume(host.pool(), &volume, &xml)? {
         return Ok(Tried::Held);
     }
@@ -80,6 +81,7 @@ pub(super) fn try_claim<T>(
             pool: host.pool().to_owned(),
             volume,
             word: Owner::this_process().to_word(),
+            begun,
             beats: AtomicU64::new(0),
             lease,
         }),
@@ -145,7 +147,8 @@ impl Watch {
         if self.last.as_ref() != Some(&content) {
             self.since = Instant::now();
         }
-        let dead = self.since.elapsed() >= STALE || owner_of(&content).is_some_and(|o| o.is_gone());
+        let dead = self.since.elapsed() >= patience(STALE)
+            || owner_of(&content).is_some_and(|o| o.is_gone());
         self.last = Some(content);
         if dead && awake.holds() {
             log::info!(
@@ -181,6 +184,7 @@ impl Claim {
         Made::Claim {
             volume: self.keeper.volume.clone(),
             word: self.keeper.word.clone(),
+            begun: self.keeper.begun,
         }
     }
 
@@ -254,7 +258,13 @@ impl Claim {
 
 impl Keeper {
     fn is_ours(&self) -> Result<bool> {
-        is_held_by(&*self.hypervisor, &self.pool, &self.volume, &self.word)
+        is_held_by(
+            &*self.hypervisor,
+            &self.pool,
+            &self.volume,
+            &self.word,
+            self.begun,
+        )
     }
 
     /// Shows that the owner lives; not in a claim that is another's by now.
@@ -296,16 +306,22 @@ impl Drop for Claim {
     }
 }
 
-/// Whether the claim in this volume is the one with this word.
+/// Whether the claim in this volume is the one with this word; or that one, made at this [`boot_time`], before the word
+/// was written into it.
 pub(crate) fn is_held_by(
     hypervisor: &dyn Hypervisor,
     pool: &str,
     volume: &str,
     word: &str,
+    begun: Duration,
 ) -> Result<bool> {
     let content = hypervisor.download_volume(pool, volume, SIZE)?;
-    let holder = content.as_deref().and_then(owner_of);
-    Ok(holder.is_some_and(|owner| owner.to_word() == word))
+    Ok(content.is_some_and(|content| {
+        let blank = content.iter().all(|byte| *byte == 0);
+        // So soon nobody can have taken it over.
+        blank && Lease::begun_at(STALE, begun).is_sure()
+            || owner_of(&content).is_some_and(|owner| owner.to_word() == word)
+    }))
 }
 
 pub(crate) fn owner_of(content: &[u8]) -> Option<Owner> {
