@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
 use crate::error::{Reason, Result};
 use crate::libvirt::{self, Connection, Hypervisor, Limits};
-use crate::limits::TimeLimits;
+use crate::limits::{FileRoom, TimeLimits};
 use crate::ssh::{self, DialOptions, Link, Prompt};
 
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
@@ -178,6 +178,7 @@ impl HostSession {
     fn open(&self, cancel: &Cancel, dial_limit: Duration, limits: Limits) -> Result<Connection> {
         cancel.check()?;
         let name = self.name();
+        let _room = FileRoom::take().map_err(|error| error.on_host(name))?;
         let link = match &self.config.reach {
             Reach::Local => ssh::local(name)?,
             // The scope waits for the thread: no process ends while it loads a library.

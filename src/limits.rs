@@ -1,6 +1,7 @@
 //! How long things may take: the defaults, and `$EGRESSCTL_LIMITS` for networks and hosts that need others. And how
 //! many files may be open.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -72,6 +73,44 @@ pub fn raise_open_files() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         log::debug!("the limit on open files stays {limit:?}: {error}");
+    }
+}
+
+/// Files that opening one connection takes at most: its sockets, an event loop's, and those that are open only while libvirt's
+/// client library is loaded and reads its own configuration. Ten stay open.
+const OF_A_CONNECTION: u64 = 16;
+
+/// Connections that are being opened right now.
+static OPENING: Mutex<u64> = Mutex::new(0);
+
+/// Room for the files of one connection that is being opened.
+#[derive(Debug)]
+pub struct FileRoom(());
+
+impl FileRoom {
+    /// Takes it; to be kept until the connection is open. libvirt's client library is built on `GLib`, which ends the
+    /// whole process where it can't open a file (`g_wakeup_new`): so nobody may get that far.
+    ///
+    /// Errors: Transient, [`Reason::LocalIo`].
+    pub fn take() -> Result<Self> {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let mut opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
+        if open + (*opening + 1) * OF_A_CONNECTION > limit {
+            let what = format!("this process may have {limit} files open, and {open} of them are");
+            let error = Error::transient(Reason::LocalIo, what);
+            return Err(
+                error.hint("ulimit -n, or systemd's LimitNOFILE=: about ten for each host, and 30")
+            );
+        }
+        *opening += 1;
+        Ok(FileRoom(()))
+    }
+}
+
+impl Drop for FileRoom {
+    fn drop(&mut self) {
+        *OPENING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
     }
 }
 

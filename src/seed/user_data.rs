@@ -14,6 +14,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::Deserialize;
 
 use super::yaml::{self, Root};
 use crate::error::{Error, Reason, Result};
@@ -96,6 +97,12 @@ pub fn check_vendor_data(source: &str, text: &str, with_script: bool) -> Result<
     Ok(checked)
 }
 
+/// The one thing of a network-config that is looked at.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
 /// Checks a network-config: the bare form of cloud-init's version 1 or 2.
 pub fn check_network_config(source: &str, data: &[u8]) -> Result<()> {
     let text = utf8(source, data)?;
@@ -117,7 +124,12 @@ pub fn check_network_config(source: &str, data: &[u8]) -> Result<()> {
         return Err(refused(source, "it has no `version:`")
             .hint("add `version: 2` (netplan's form) at its top"));
     }
-    Ok(())
+    // cloud-init compares numbers, and has a handler for these two.
+    match serde_saphyr::from_str::<Versioned>(text) {
+        Ok(Versioned { version: 1 | 2 }) => Ok(()),
+        _ => Err(refused(source, "its `version:` is neither 1 nor 2")
+            .hint("cloud-init reads version 1, and 2 (netplan's form)")),
+    }
 }
 
 fn check(source: &str, data: &[u8]) -> Result<Checked> {

@@ -1,7 +1,10 @@
 //! Ways to a host that are narrow or unusual, and work all the same.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
 
+use crate::cli::binary;
 use crate::connection::{LIST, host_key};
 use crate::lab;
 
@@ -25,6 +28,32 @@ fn a_restrictive_sshd_is_lived_with() {
     for run in running {
         let _ = run.wait().exits(0);
     }
+}
+
+#[test]
+fn with_too_few_files_a_host_fails_and_not_the_process() {
+    let lab = lab!();
+    let mut worked = 0;
+    for files in 14..60 {
+        let script = format!(
+            "#!/bin/sh\nulimit -n {files}\nexec {} \"$@\"\n",
+            binary().display()
+        );
+        let path = lab.write("few-files", script);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let run = lab.cli().binary(path).run(&["list", "-o", "json"]);
+        if run.succeeded() {
+            worked += 1;
+            continue;
+        }
+        let run = run.exits(4);
+        for error in run.errors() {
+            let hints = error["hints"].to_string();
+            let told = error["reason"] == "LocalIo";
+            assert!(told && hints.contains("ulimit -n"), "{files}: {run}");
+        }
+    }
+    assert!(worked > 0, "60 are enough for two hosts");
 }
 
 #[test]

@@ -169,10 +169,13 @@ fn network_config_is_the_bare_form() {
     for text in good {
         check_network_config("f", text.as_bytes()).unwrap_or_else(|e| panic!("{text}: {e}"));
     }
-    let bad: [(&[u8], &str); 9] = [
+    let bad: [(&[u8], &str); 12] = [
         (b"network:\n  version: 2\n", "wrapped in `network:`"),
         (b"network: {config: disabled}\n", "wrapped in `network:`"),
         (b"ethernets: {}\n", "no `version:`"),
+        (b"version: 3\n", "neither 1 nor 2"),
+        (b"version: SECRET\n", "neither 1 nor 2"),
+        (b"version: [2]\n", "neither 1 nor 2"),
         (b"", "isn't a mapping"),
         (b"- version: 2\n", "isn't a mapping"),
         (b"version: 2\nversion: 2\n", "stands twice at line 2"),
