@@ -48,6 +48,7 @@ pub mod shell;
 mod signals;
 pub mod ssh;
 pub mod ssh_client;
+mod tab;
 pub mod undo;
 pub mod units;
 pub mod url;

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::DuplicateKeyPolicy;
 
+use crate::tab;
+
 /// What a document's root is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Root {
@@ -81,10 +83,10 @@ fn fault(what: &str, error: &serde_saphyr::Error, text: &str) -> Fault {
     let line = location.map(|place| place.line());
     let indented_by_tab = line
         .and_then(|line| usize::try_from(line).ok())
-        .and_then(|line| first_tab_indent(text, line));
+        .and_then(|line| tab::indent_near(text, line));
     match indented_by_tab {
         Some(line) => Fault {
-            what: "a line is indented with a tab, which YAML forbids".to_owned(),
+            what: tab::WHAT.to_owned(),
             line: Some(line as u64),
             column: None,
         },
@@ -94,17 +96,6 @@ fn fault(what: &str, error: &serde_saphyr::Error, text: &str) -> Fault {
             column: location.map(|place| place.column()),
         },
     }
-}
-
-/// A line next to where the parser gave up whose indentation has a tab.
-fn first_tab_indent(text: &str, line: usize) -> Option<usize> {
-    let indent = |line: &str| {
-        let content = line.trim_start_matches([' ', '\t']);
-        line[..line.len() - content.len()].contains('\t') && !content.is_empty()
-    };
-    let lines: Vec<&str> = text.lines().take(line + 1).collect();
-    let nearest = line.saturating_sub(2)..lines.len();
-    nearest.rev().find(|&at| indent(lines[at])).map(|at| at + 1)
 }
 
 impl<'de> Deserialize<'de> for Root {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{Entry, Flaw, Mapping, Node, Offset, Scalar, SyntaxError, Value};
+use crate::tab;
 
 /// Deepest nesting accepted; a providers file needs eight levels.
 const MAX_DEPTH: usize = 64;
@@ -48,11 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let options = granit_parser::options! { emit_comments: false };
     let mut builder = Builder::default();
     for next in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = next.map_err(|error| SyntaxError {
-            line: error.marker().line(),
-            column: error.marker().col() + 1,
-            what: error.info().clone(),
-        })?;
+        let (event, span) = next.map_err(|error| syntax_error(text, &error))?;
         builder.event(event, span)?;
     }
     Ok(builder.documents)
@@ -298,6 +295,22 @@ fn flaw(line: usize, key: &str, what: &str) -> Flaw {
         key: key.to_string(),
         what: what.to_string(),
         first: None,
+    }
+}
+
+fn syntax_error(text: &str, error: &ScanError) -> SyntaxError {
+    let line = error.marker().line();
+    match tab::indent_near(text, line) {
+        Some(line) => SyntaxError {
+            line,
+            column: 1,
+            what: tab::WHAT.to_owned(),
+        },
+        None => SyntaxError {
+            line,
+            column: error.marker().col() + 1,
+            what: error.info().clone(),
+        },
     }
 }
 
