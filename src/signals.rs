@@ -2,9 +2,10 @@
 //! that follow one closely are the same one: timeout(1), for one, sends its signal to the process and at once again to
 //! its whole group, and of a terminal that is closed both the kernel and the shell tell.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Reason, Result};
@@ -57,6 +58,8 @@ pub(crate) fn watch(cancels: &Cancels) -> Result<()> {
     };
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut signals = Signals::new(watched(ignored(&status))).map_err(failed)?;
+    // A file that would grow beyond `ulimit -f` is a write that fails (setrlimit(2)), and no reason to die in the midst of it.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(failed)?;
     let cancels = cancels.clone();
     let watch = move || {
         let mut counted = Counted::default();

@@ -51,6 +51,21 @@ fn a_full_disk_is_a_failure() {
     }
 }
 
+#[test]
+fn a_file_that_may_not_grow_is_a_failure() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.write("output", "");
+    // Its shell has the limit, and the signal's default action.
+    let status = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 0; exec \"$0\" config schema >\"$1\""])
+        .arg(env!("CARGO_BIN_EXE_egressctl"))
+        .arg(&output)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
+}
+
 /// Ends a process that doesn't end by itself, so that the test fails instead of hanging.
 pub(crate) fn ends(mut child: Child, what: &str) -> ExitStatus {
     let deadline = Instant::now() + Duration::from_secs(60);
