@@ -14,7 +14,7 @@ use crate::output::Ui;
 pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
     let cancel = &context.cancels.work;
     let stdin = args.stdin.then(|| read_stdin(cancel)).transpose()?;
-    let (host, instance) = context.running(&args.target)?;
+    let (host, instance) = context.answering(&args.target)?;
     let hypervisor = host.connect()?;
     let program = Program {
         words: &args.command,

@@ -18,7 +18,7 @@ const FINISHED: &str = "/run/cloud-init/result.json";
 const POLL: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &LogsArgs, context: &Context<'_>) -> Result<Vec<Error>> {
-    let (host, instance) = context.running(&args.target)?;
+    let (host, instance) = context.answering(&args.target)?;
     let shown = if args.follow {
         follow(context, host, &instance)
     } else {

@@ -29,6 +29,7 @@ use crate::find::{self, Managers};
 use crate::host::{Cancels, HostSession, SharedPrompt};
 use crate::image::policy::PullPolicy;
 use crate::instance::Instance;
+use crate::libvirt::DomainState;
 use crate::limits::{self, TimeLimits};
 use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
@@ -99,6 +100,25 @@ struct Context<'a> {
     cancels: Cancels,
 }
 
+/// The error for an instance that does nothing; virsh has this command to change that.
+fn not_running(host: &HostSession, instance: &Instance, virsh: &str) -> Error {
+    let name = &instance.domain.name;
+    let error = Error::permanent(
+        Reason::NotRunning,
+        format!("instance {name} doesn't run: it is {}", instance.state),
+    );
+    // A create takes none but our own.
+    let hint = if instance.metadata().is_some() {
+        format!(
+            "egressctl create with --zone {} --name {name} and the other options it was made with starts it again",
+            host.name()
+        )
+    } else {
+        format!("on the host: virsh {virsh} {}", shell::quote(name))
+    };
+    error.on_host(host.name()).hint(hint)
+}
+
 impl<'a> Context<'a> {
     fn new(global: &GlobalArgs, ui: &'a Ui, cancels: &Cancels) -> Result<Self> {
         let config = load_config(global, cancels)?;
@@ -166,21 +186,17 @@ impl<'a> Context<'a> {
         if instance.state.is_active() {
             return Ok((host, instance));
         }
-        let name = &instance.domain.name;
-        let error = Error::permanent(
-            Reason::NotRunning,
-            format!("instance {name} doesn't run: it is {}", instance.state),
-        );
-        // A create takes none but our own.
-        let hint = if instance.metadata().is_some() {
-            format!(
-                "egressctl create with --zone {} --name {name} and the other options it was made with starts it again",
-                host.name()
-            )
-        } else {
-            format!("on the host: virsh start {}", shell::quote(name))
-        };
-        Err(error.on_host(host.name()).hint(hint))
+        Err(not_running(host, &instance, "start"))
+    }
+
+    /// The same, where something in the guest is to answer: a paused one has a console, and nobody at it.
+    fn answering(&self, target: &TargetArgs) -> Result<(&HostSession, Instance)> {
+        let (host, instance) = self.running(target)?;
+        match instance.state {
+            DomainState::Paused(_) => Err(not_running(host, &instance, "resume")),
+            DomainState::PmSuspended => Err(not_running(host, &instance, "dompmwakeup")),
+            _ => Ok((host, instance)),
+        }
     }
 
     /// The instance with its addresses, and the one to use.

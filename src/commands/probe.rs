@@ -14,9 +14,10 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
     context.ui.ensure_columns::<ProbeRecord>()?;
     url::check(args.url.expose())
         .map_err(|why| Error::usage(Reason::BadArgument, format!("--url: {why}")))?;
-    let (host, instance) = context.running(&args.target)?;
-    let hypervisor = host.connect()?;
+    let (host, instance) = context.answering(&args.target)?;
     let (instance, ip) = context.with_address(host, instance)?;
+    // An agent that hung has cost the first connection.
+    let hypervisor = host.connect()?;
     let proxy = SocketAddr::new(ip, args.port);
     let id = instance.id();
     let unhealthy = |error: Error| {

@@ -26,9 +26,10 @@ const HOST_KEYS: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
 
 /// Gives ssh's exit status, which is the command's own.
 pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Result<u8> {
-    let (host, instance) = context.running(&args.target)?;
-    let hypervisor = host.connect()?;
+    let (host, instance) = context.answering(&args.target)?;
     let (instance, ip) = context.with_address(host, instance)?;
+    // An agent that hung has cost the first connection.
+    let hypervisor = host.connect()?;
     let way = reach::find(host, &*hypervisor, ip, args.port, args.via.into())
         .map_err(|error| error.on_host(host.name()))?;
     let keys = host_keys(context, &*hypervisor, &instance)?;

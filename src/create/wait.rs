@@ -82,7 +82,7 @@ pub fn wait(
     let deadline = Instant::now() + timeout;
     let name = &instance.domain.name;
     loop {
-        let seen = match look(host, instance, what, deadline) {
+        let seen = match look(host, instance, what, deadline, tell) {
             Ok(Look::Ready(ready)) => return Ok(*ready),
             Ok(Look::NotYet(seen)) => seen,
             Err(error) if error.reason() == Reason::InstanceNotFound => return Err(error),
@@ -138,7 +138,13 @@ fn vanished(instance: &Instance) -> Error {
         .hint("somebody deleted it: run it again to make it anew")
 }
 
-fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instant) -> Result<Look> {
+fn look(
+    host: &HostSession,
+    instance: &Instance,
+    what: WaitFor,
+    deadline: Instant,
+    tell: &dyn Fn(&str),
+) -> Result<Look> {
     let hypervisor = host.connect()?;
     // Its XML anew, too: it shows whether an agent is there by now.
     let found = hypervisor.read_domain(&instance.domain)?;
@@ -147,20 +153,19 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
     if !now.may_have_addresses() {
         return Err(not_running(&now));
     }
-    let (addresses, asked) = address::Asker::new(host).find(&now);
-    now.addresses = addresses;
-    // An agent that hung has cost the first connection.
-    let hypervisor = host.connect()?;
-    let agent = Agent::new(&*hypervisor, &instance.domain).within(AGENT_LIMIT);
+    let left = deadline.saturating_duration_since(Instant::now());
+    let agent = Agent::new(&*hypervisor, &instance.domain)
+        .within(AGENT_LIMIT.min(left).max(Duration::from_secs(1)));
     let mut cloud_init_result = None;
+    // An agent that hangs is asked for nothing else.
     match what {
-        WaitFor::Ip => {}
+        WaitFor::Ip | WaitFor::Port(_) => {}
         WaitFor::Agent => {
             if let Err(error) = agent.ping() {
                 return Ok(Look::NotYet(error.nearest().to_owned()));
             }
         }
-        WaitFor::CloudInit => match cloud_init(agent, deadline) {
+        WaitFor::CloudInit => match cloud_init(agent, deadline, tell) {
             Ok(CloudInit::Ended(result)) => cloud_init_result = Some(result),
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
             Ok(CloudInit::Failed(error)) => {
@@ -171,18 +176,20 @@ fn look(host: &HostSession, instance: &Instance, what: WaitFor, deadline: Instan
             }
             Err(error) => return Ok(Look::NotYet(error.nearest().to_owned())),
         },
-        WaitFor::Port(port) => {
-            if let Some(ip) = now.addresses.primary() {
-                return match reach::find(host, &*hypervisor, ip, port, None) {
-                    Ok(_) => Ok(Look::ready(now, None)),
-                    Err(error) if error.reason() == Reason::Interrupted => Err(error),
-                    Err(error) => {
-                        let seen = error.causes().join("; ");
-                        Ok(Look::NotYet(format!("{ip} port {port}: {seen}")))
-                    }
-                };
+    }
+    let (addresses, asked) = address::Asker::new(host).find(&now);
+    now.addresses = addresses;
+    if let (WaitFor::Port(port), Some(ip)) = (what, now.addresses.primary()) {
+        // An agent that hung has cost the first connection.
+        let hypervisor = host.connect()?;
+        return match reach::find(host, &*hypervisor, ip, port, None) {
+            Ok(_) => Ok(Look::ready(now, None)),
+            Err(error) if error.reason() == Reason::Interrupted => Err(error),
+            Err(error) => {
+                let seen = error.causes().join("; ");
+                Ok(Look::NotYet(format!("{ip} port {port}: {seen}")))
             }
-        }
+        };
     }
     if now.addresses.primary().is_none() {
         let answers: Vec<String> = asked
@@ -210,18 +217,22 @@ enum CloudInit {
 }
 
 /// cloud-init's own word on how it went (`cloud-init status`).
-fn cloud_init(agent: Agent<'_>, deadline: Instant) -> Result<CloudInit> {
+fn cloud_init(agent: Agent<'_>, deadline: Instant, tell: &dyn Fn(&str)) -> Result<CloudInit> {
     let started = agent.call(
         "guest-exec",
         &json!({ "path": "cloud-init", "arg": ["status", "--format", "json"], "capture-output": true }),
     )?;
     let pid = json!({ "pid": started["pid"] });
     // Waited for to its end: asking anew before that would fill the guest with commands that slow each other down.
-    let deadline = deadline.min(Instant::now() + COMMAND_LIMIT);
+    let since = Instant::now();
+    let deadline = deadline.min(since + COMMAND_LIMIT);
     let ended = loop {
         let status = agent.call("guest-exec-status", &pid)?;
         if status["exited"].as_bool() == Some(true) || Instant::now() >= deadline {
             break status;
+        }
+        if since.elapsed() >= AGENT_LIMIT {
+            tell("cloud-init takes its time to tell its status");
         }
         std::thread::sleep(Duration::from_millis(250));
     };

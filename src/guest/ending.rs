@@ -41,8 +41,11 @@ if find; then
   done
 fi
 if find; then
-  kill -KILL $pids 2>/dev/null
-  sleep 0.5 2>/dev/null || sleep 1
+  for try in 1 2 3 4 5 6; do
+    kill -KILL $pids 2>/dev/null
+    sleep 0.5 2>/dev/null || sleep 1
+    find || break
+  done
   find && exit 1
 fi
 rm -rf -- "$d""#;
@@ -52,18 +55,38 @@ const CALL: Duration = Duration::from_secs(5);
 /// How often its end is looked for.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Ends a program with all that it started, and takes its output away. Whether nothing of it goes on.
+/// What came of ending a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nothing of it goes on.
+    Gone,
+    /// Something goes on, although it was killed.
+    GoesOn,
+    /// It is being ended; the guest hasn't said more yet.
+    Unknown,
+}
+
+/// Ends a program with all that it started, and takes its output away.
 ///
 /// Errors: the agent's; [`Reason::Interrupted`](crate::error::Reason::Interrupted).
-pub(super) fn end(agent: Agent<'_>, directory: &str, pid: &Value, cancel: &Cancel) -> Result<bool> {
+pub(super) fn end(
+    agent: Agent<'_>,
+    directory: &str,
+    pid: &Value,
+    cancel: &Cancel,
+) -> Result<Ending> {
     let agent = agent.within(CALL);
     let words = ["-c", SCRIPT, "sh", directory, &pid.to_string()];
     let Some(ended_well) = agent.run_short("/bin/sh", &words, POLL, cancel)? else {
-        return Ok(false);
+        return Ok(Ending::Unknown);
     };
     // The agent remembers a program until somebody has asked for its end. It fails where that was done.
     let _ = agent.call("guest-exec-status", &json!({ "pid": pid }));
-    Ok(ended_well)
+    Ok(if ended_well {
+        Ending::Gone
+    } else {
+        Ending::GoesOn
+    })
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl<'a> Agent<'a> {
         &self.domain.name
     }
 
-    /// Runs a short program to its end, which is looked for every `poll`: whether it ended well; none where it goes on
+    /// Runs a short program to its end, which is looked for every `poll`: whether it ended well; none where that isn't known
     /// after [`SHORT`].
     ///
     /// Errors: the agent's; [`Reason::Interrupted`].
@@ -119,21 +119,27 @@ impl<'a> Agent<'a> {
                      installGuestAgent: false; create --wait=agent waits for it",
                 )
                 .hint(format!(
-                    "egressctl console {id} shows what the guest is doing"
+                    "egressctl console {id} shows what the guest is doing; whether it is the host that hangs: egressctl check"
                 ));
                 match error.host() {
                     Some(host) => explained.on_host(host),
                     None => explained,
                 }
             }
-            Reason::AgentRefused => error
-                .while_doing(format!(
+            Reason::AgentRefused => {
+                // Of files and programs it says what the guest's system says: they may be missing.
+                let missing = error.to_string().contains("No such file");
+                let refused = error.while_doing(format!(
                     "the guest agent of instance {name} refused {command}"
-                ))
-                .hint(
+                ));
+                if missing {
+                    return refused;
+                }
+                refused.hint(
                     "distributions switch some of its commands off, in /etc/sysconfig/qemu-ga or \
                      /etc/qemu/qemu-ga.conf in the guest",
-                ),
+                )
+            }
             _ => error,
         }
     }

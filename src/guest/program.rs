@@ -11,12 +11,15 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::running::{Running, Stop};
-use super::{Agent, input};
+use super::{Agent, LIMIT, input};
 use crate::error::{Reason, Result};
 use crate::host::HostSession;
 
 /// The most that a program can be given on its stdin, in bytes. It is held in memory, and slow to bring in.
 pub const STDIN_LIMIT: usize = 2 << 20;
+
+/// The shortest limit that an agent can be given.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Gets the directory for the output, then the program's words. What it says itself is captured by the agent: only
 /// a failure before the program's start.
@@ -83,6 +86,10 @@ pub fn run(
     host: &HostSession,
     sink: &mut dyn Sink,
 ) -> Result<Ended> {
+    // An agent that hangs shall not cost much more than the time that was given.
+    if let Some(timeout) = program.timeout.filter(|timeout| *timeout < LIMIT) {
+        agent.within(timeout.max(SECOND)).ping()?;
+    }
     let directory = format!("/var/tmp/egressctl-{}", Uuid::new_v4().simple());
     let pid = start(agent, program, &directory, host)?;
     let deadline = program.timeout.map(|timeout| Instant::now() + timeout);

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::ending::{self, Ending};
 use super::file::decode;
 use super::program::{Ended, Sink};
-use super::{Agent, GuestFile, ending};
+use super::{Agent, GuestFile};
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 
@@ -161,7 +162,7 @@ impl<'a> Running<'a> {
             return error.map_or_else(|| report?.into_result(self.agent.name()), Err);
         }
         match (self.end(), error) {
-            (Ok(true), None) => Ok(Ended::UNREAD),
+            (Ok(Ending::Gone), None) => Ok(Ended::UNREAD),
             (ended, error) => {
                 let unread = || {
                     let message = "nobody reads the command's output any more";
@@ -172,9 +173,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Ends the program, over a connection of its own: an interrupted run has lost the other one. Whether nothing of it
-    /// goes on.
-    pub(super) fn end(&mut self) -> Result<bool> {
+    /// Ends the program, over a connection of its own: an interrupted run has lost the other one.
+    pub(super) fn end(&mut self) -> Result<Ending> {
         // Fails where the error is the agent's own; it forgets them when it ends.
         let _ = self.close_files();
         let hypervisor = self.host.connect_for_cleanup()?;
@@ -184,11 +184,17 @@ impl<'a> Running<'a> {
     }
 
     /// The error, with what came of ending the program.
-    pub(super) fn told(&self, error: Error, ended: Result<bool>) -> Error {
+    pub(super) fn told(&self, error: Error, ended: Result<Ending>) -> Error {
         match ended {
-            Ok(true) => error.because("it was ended in the guest, with all that it started"),
-            Ok(false) => {
+            Ok(Ending::Gone) => {
+                error.because("it was ended in the guest, with all that it started")
+            }
+            Ok(Ending::GoesOn) => {
                 self.left(error.because("it was killed in the guest, but something of it goes on"))
+            }
+            Ok(Ending::Unknown) => {
+                let what = "it is being ended in the guest, which hasn't said yet that it is done";
+                self.left(error.because(what))
             }
             Err(why) => {
                 let why = why.message();
@@ -206,9 +212,10 @@ impl<'a> Running<'a> {
                 "it has ended in the guest; its output stays there, in {directory}"
             ));
         }
+        // Its number may be another process's by the time somebody reads this.
         error.hint(format!(
-            "it may go on in the guest, as process {pid}, with its output in {directory}; to end it: \
-             egressctl exec hosts/{host}/domains/{name} -- kill {pid}"
+            "it may go on in the guest, as process {pid}, with its output in {directory}; whether it does: \
+             egressctl exec hosts/{host}/domains/{name} -- ps -o pid,lstart,args -p {pid}"
         ))
     }
 

@@ -5,6 +5,7 @@ mod console;
 mod exec;
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::cli::Cli;
 use crate::instances::create_guest;
@@ -228,6 +229,26 @@ fn a_hung_agent_and_a_stopped_domain_are_told_apart(lab: &Lab, cli: &Cli) {
     exec(&["true"])
         .exits(124)
         .fails_with("AgentUnavailable", "create --wait=agent");
+    let key = lab.scratch("guest-key");
+    cli.run(&as_lt(key.to_str().unwrap(), &["--", "true"]))
+        .exits(255)
+        .says("your own known_hosts decides");
+    let soon = ["exec", NAME, "--timeout", "4s", "-o", "json", "--", "true"];
+    cli.run(&soon)
+        .exits(124)
+        .within(Duration::from_secs(15))
+        .fails_with("AgentUnavailable", "egressctl check");
+    let waits = ["--wait=agent", "--timeout", "10s"];
+    cli.run(&create_guest(NAME, &lab.scratch("user-data"), &waits))
+        .exits(4)
+        .within(Duration::from_secs(25))
+        .says("wasn't ready within 10 s");
+    lab.virsh("nas1", &["suspend", NAME]);
+    exec(&["true"])
+        .exits(121)
+        .says("it is paused")
+        .fails_with("NotRunning", "egressctl create");
+    lab.virsh("nas1", &["resume", NAME]);
     let mut console = Terminal::start(cli, &["console", NAME]);
     console.expect("^] leaves it");
     console.press("\r");

@@ -18,6 +18,9 @@ use crate::parallel;
 use crate::shell;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
 
+/// How much longer than its own limit a question to a guest agent may take on the way there and back.
+const AGENT_GRACE: Duration = Duration::from_secs(3);
+
 impl Connection {
     fn domain_ref(&self, domain: Domain) -> Result<DomainRef> {
         let name = self.local(domain.name())?;
@@ -380,11 +383,18 @@ impl DomainCalls for Connection {
         let handle = self.handle(domain)?;
         let seconds = i32::try_from(limit.as_secs()).unwrap_or(i32::MAX);
         let about = About("domain", &domain.name);
-        self.attempt("virDomainQemuAgentCommand", &about, self.limits.rpc, || {
-            handle.qemu_agent_command(json, seconds, 0)
-        })
+        // libvirt's own limit doesn't count while another question to the same agent has no answer.
+        self.attempt(
+            "virDomainQemuAgentCommand",
+            &about,
+            limit + AGENT_GRACE,
+            || handle.qemu_agent_command(json, seconds, 0),
+        )
         .map_err(|failure| {
             let error = self.error(&failure);
+            if failure.timed_out.is_some() {
+                return error.with_reason(Reason::AgentUnavailable);
+            }
             // The domain has no channel for an agent: none will ever come.
             if failure.is(ARGUMENT_UNSUPPORTED) {
                 return error
