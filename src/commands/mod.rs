@@ -33,6 +33,7 @@ use crate::libvirt::DomainState;
 use crate::limits::{self, TimeLimits};
 use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
+use crate::parallel;
 use crate::placement;
 use crate::reach::Way;
 use crate::shell;
@@ -98,6 +99,15 @@ struct Context<'a> {
     all_images: Vec<Image>,
     hosts: Vec<HostSession>,
     cancels: Cancels,
+}
+
+impl Drop for Context<'_> {
+    /// All hosts at once: each parting is a round trip.
+    fn drop(&mut self) {
+        let hosts = std::mem::take(&mut self.hosts);
+        let count = hosts.len();
+        parallel::map(hosts, count, drop);
+    }
 }
 
 /// The error for an instance that does nothing; virsh has this command to change that.
