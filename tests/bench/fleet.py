@@ -1,10 +1,14 @@
-"""Many hosts at once: list, check and gc over all of them beside one alone, one of them dead, and what is left afterwards."""
+"""Many hosts at once: list, check and gc over all of them beside one alone, near and far, one of them dead, and what is left
+afterwards; and several hosts fed from one download."""
 import glob, os, re, statistics, subprocess, threading, time
 
 FLEET = 50
 ALONE = 5  # hosts that are asked alone, too; the median counts
 COMMANDS = (("list", ["list"]), ("check", ["check"]), ("gc --dry-run", ["gc", "--dry-run"]))
 DIAL_LIMIT = 10  # seconds, what a host without a cable costs
+AWAY = 100  # ms there and back, for a fleet whose waits aren't the processors'
+SEVERAL = 4  # hosts fed from one download
+NARROW = 160  # Mbit/s of each one's own link: all together far less than the processors can do
 
 
 class Watch(threading.Thread):
@@ -44,16 +48,28 @@ class Fleet:
         every = self.config_of(hosts)
         for _, command in COMMANDS:
             self.watched(every, command)  # a daemon's first answer is slow: it asks QEMU what it can
-        for name, command in COMMANDS:
-            one = statistics.median(self.watched(config, command)[0] for config in alone * self.runs)
-            runs = [self.watched(every, command) for _ in range(self.runs)]
-            self.fleet_rows.append((name, one, statistics.median(run[0] for run in runs),
-                                    statistics.median(run[1] for run in runs), max(run[2] for run in runs),
-                                    max(run[3].threads for run in runs), max(run[3].sockets for run in runs)))
-            print("{}: {:.2f} s alone, {:.2f} s all ({:.2f} s CPU), {:.0f} MiB, {} threads, {} sockets".format(*self.fleet_rows[-1]), flush=True)
+        self.beside(alone, every)
         self.lab_note(f"A lab's host takes {host:.0f} MiB here before it is asked anything.")
         self.dead(every)
         self.leftovers(hosts)
+        for name in hosts:
+            self.move(name, AWAY / 2)
+        self.beside([self.config_of([name], AWAY) for name in hosts[:ALONE]], self.config_of(hosts, AWAY), f", {AWAY} ms away")
+        for name in hosts:
+            subprocess.run([self.LAB, "fast", name], env=self.env, check=True)
+
+    def move(self, host, *link):
+        subprocess.run([self.LAB, "slow", host, *map(str, link)], env=self.env, check=True, stdout=subprocess.DEVNULL)
+
+    def beside(self, alone, every, where=""):
+        """All hosts beside one alone."""
+        for name, command in COMMANDS:
+            one = statistics.median(self.watched(config, command)[0] for config in alone * self.runs)
+            runs = [self.watched(every, command) for _ in range(self.runs)]
+            self.fleet_rows.append((name + where, one, statistics.median(run[0] for run in runs),
+                                    statistics.median(run[1] for run in runs), max(run[2] for run in runs),
+                                    max(run[3].threads for run in runs), max(run[3].sockets for run in runs)))
+            print("{}: {:.2f} s alone, {:.2f} s all ({:.2f} s CPU), {:.0f} MiB, {} threads, {} sockets".format(*self.fleet_rows[-1]), flush=True)
 
     def dead(self, every):
         """One cable cut: the others' rows are complete, and the limit is paid once."""
@@ -73,10 +89,31 @@ class Fleet:
         self.lab_note(f"A second after the last command {sum(sessions)} sessions were left on {ALONE} hosts that were looked at, "
                       f"and {len(sockets)} private directories here.")
 
-    def config_of(self, hosts):
-        """A configuration with these of the lab's hosts."""
-        path = self.scratch / f"providers-{hosts[0]}-{len(hosts)}.yaml"
-        lines = self.config.read_text().splitlines(keepends=True)
+    def several(self):
+        """One download to hosts whose links are narrow, beside each of them alone."""
+        subprocess.run([self.LAB, "up", str(SEVERAL)], env=self.env, check=True, stdout=subprocess.DEVNULL)
+        hosts = [f"nas{n}" for n in range(1, SEVERAL + 1)]
+        for name in hosts:
+            self.move(name, 1, NARROW)
+        pull = lambda names: self.pull_anew(self.config_of(names, NARROW), hosts)
+        slowest = max(statistics.median(pull([name]) for _ in range(self.runs)) for name in hosts)
+        together = statistics.median(pull(hosts) for _ in range(self.runs))
+        self.figures.append(f"One download to {SEVERAL} hosts, each behind {NARROW} Mbit/s of its own: {together:.2f} s, the slowest of them alone "
+                            f"{slowest:.2f} s: {together / slowest:.2f} (goal ≤ 1.15).")
+        print(self.figures[-1], flush=True)
+        for name in hosts:
+            subprocess.run([self.LAB, "fast", name], env=self.env, check=True)
+
+    def pull_anew(self, config, hosts):
+        for host in hosts:
+            subprocess.run([self.LAB, "exec", host, "sh", "-c", "rm -f /var/lib/libvirt/images/base-*; virsh -q pool-refresh default"],
+                           env=self.env, check=True, stdout=subprocess.DEVNULL)
+        return self.ours("--config", str(config), "image", "pull", "debian-13")[0]
+
+    def config_of(self, hosts, link=None):
+        """A configuration with these of the lab's hosts, the way there as it is, or by the relay."""
+        path = self.scratch / f"providers-{hosts[0]}-{len(hosts)}-{link or 'near'}.yaml"
+        lines = (self.directory / "providers-slow.yaml" if link else self.config).read_text().splitlines(keepends=True)
         ours = lambda line: not (found := re.match(r"\s*- \{name: (\w+),", line)) or found.group(1) in hosts
         path.write_text("".join(filter(ours, lines)))
         return path
