@@ -38,6 +38,7 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         keep: keep.as_ref(),
         min_age: args.min_age,
         partial: args.partial,
+        is_repeated: true,
         dry_run: args.dry_run,
         images: &context.all_images,
         left_out: context.left_out(&hosts),

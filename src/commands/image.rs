@@ -112,6 +112,7 @@ fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         min_age: args.older_than,
         // A host's images are its own business; where its pool may be shared, all hosts must be seen.
         partial: true,
+        is_repeated: false,
         dry_run: args.dry_run,
         images: &context.all_images,
         left_out: context.left_out(&hosts),

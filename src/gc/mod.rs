@@ -46,6 +46,9 @@ pub struct Request<'a> {
     pub min_age: Duration,
     /// Sweep the hosts that could be read even where others couldn't.
     pub partial: bool,
+    /// That a host couldn't be read is of class Transient, whatever the cause: nothing was decided about it, and a
+    /// later run of the same kind may see it. Else the error keeps its own class.
+    pub is_repeated: bool,
     /// Decide, and delete nothing.
     pub dry_run: bool,
     /// The images of every provider in the configuration file: pools may be shared between providers.
@@ -88,12 +91,12 @@ pub struct Outcome {
 
 /// Reads the hosts, decides, and deletes.
 pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome> {
-    let (mut views, mut outcome) = read_hosts(hosts, false)?;
+    let (mut views, mut outcome) = read_for(request, hosts, false)?;
     let mut decisions = decide(&views, &outcome, request);
     if decisions.iter().any(Decision::takes_a_base) {
         // What others may use goes only by a look into the directories: in the plan, too, so that it is the same as
         // what will be done.
-        (views, outcome) = read_hosts(hosts, true)?;
+        (views, outcome) = read_for(request, hosts, true)?;
         decisions = decide(&views, &outcome, request);
     }
     if !request.left_out.is_empty() {
@@ -226,8 +229,23 @@ fn decide(views: &[HostView], read: &Outcome, request: &Request<'_>) -> Vec<Deci
     plan::plan(views, &rules(views, read, request), jiff::Timestamp::now())
 }
 
-/// Reads all hosts at once; `fresh` as in [`inventory::read`]. A host that can't be read in full is an error of class Transient, whatever the cause:
-/// nothing was decided about it, and the next run may see it.
+/// Reads all hosts, with errors of the class that the request wants.
+fn read_for(
+    request: &Request<'_>,
+    hosts: &[&HostSession],
+    fresh: bool,
+) -> Result<(Vec<HostView>, Outcome)> {
+    let (views, mut outcome) = read_hosts(hosts, fresh)?;
+    if request.is_repeated {
+        let errors = outcome.errors.into_iter();
+        let errors = errors.map(|error| error.with_class(Class::Transient));
+        outcome.errors = errors.collect();
+    }
+    Ok((views, outcome))
+}
+
+/// Reads all hosts at once; `fresh` as in [`inventory::read`]. Each that can't be read in full has an error, of the
+/// class of its cause.
 pub fn read_hosts(hosts: &[&HostSession], fresh: bool) -> Result<(Vec<HostView>, Outcome)> {
     let mut outcome = Outcome::default();
     let mut views = Vec::new();
@@ -239,7 +257,7 @@ pub fn read_hosts(hosts: &[&HostSession], fresh: bool) -> Result<(Vec<HostView>,
         match result {
             Ok(view) => views.push(view),
             Err(error) if matches!(error.class(), Class::Interrupted(_)) => return Err(error),
-            Err(error) => outcome.errors.push(error.with_class(Class::Transient)),
+            Err(error) => outcome.errors.push(error),
         }
     }
     Ok((views, outcome))

@@ -239,3 +239,40 @@ fn a_person_is_told_that_there_is_nothing_to_list() {
     // In a pipe nobody is told.
     cli.run(&list).exits(0).says_nothing().prints_only("");
 }
+
+#[test]
+fn a_host_that_cant_be_read_fails_by_its_own_class_in_every_command() {
+    let lab = lab!();
+    let known = lab.write("known_hosts", "");
+    let strangers = lab.cli_with(|kvm| kvm["knownHostsFile"] = json!(known));
+    let lines: [&[&str]; 5] = [
+        &["list"],
+        &["get", "lt-nowhere"],
+        &["image", "list"],
+        &["image", "rm", "lt-nowhere"],
+        &["image", "prune", "--dry-run"],
+    ];
+    let _sshd = lab.sshd("nas1", &["AllowStreamLocalForwarding no"]);
+    for line in lines {
+        let line = [line, &["-o", "json"]].concat();
+        for (run, reason) in [
+            (strangers.run(&line), "HostKeyUnknown"),
+            (lab.run(&line), "ForwardingRefused"),
+        ] {
+            let run = run.exits(1);
+            let error = run.errors().remove(0);
+            assert_eq!(error["reason"], reason, "{run}");
+            assert_eq!(error["class"], "Permanent", "{run}");
+        }
+    }
+    // To gc, a host that can't be read is one for the next run.
+    let run = strangers.run(&["gc", "-o", "json"]).exits(4);
+    assert_eq!(run.errors()[0]["class"], "Transient", "{run}");
+    // That one that is down may come back doesn't help the other.
+    let _cut = lab.cut("nas2");
+    let run = lab.run(&["image", "list", "-o", "json"]).exits(1);
+    let classes: Vec<Value> = run.errors().iter().map(|e| e["class"].clone()).collect();
+    assert_eq!(classes, ["Permanent", "Transient"], "{run}");
+    let alone = ["image", "list", "-o", "json", "--zone", "nas2"];
+    assert_eq!(lab.run(&alone).exits(4).errors()[0]["class"], "Transient");
+}
