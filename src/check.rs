@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::{Firmware, Nic, Provider};
 use crate::create::OVERLAY_ROOM;
-use crate::error::{ASK_CHECK, Error, Reason, Result};
+use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
 use crate::facts::{self, Emulator, NicState};
 use crate::host::HostSession;
 use crate::image::room::{ensure_room, look_again};
@@ -33,6 +33,8 @@ pub enum Severity {
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
+    /// Whether it may go away by itself: the class of the error behind it.
+    pub class: Class,
     /// The stable word.
     pub reason: Reason,
     /// What is wrong.
@@ -87,6 +89,16 @@ pub struct HostReport {
     pub problems: Vec<Problem>,
 }
 
+impl Problem {
+    /// It as an error that says its word, too, for people.
+    pub fn told(&self, host: &str) -> Error {
+        let message = format!("{}: {}", self.reason, self.message);
+        let error = Error::new(self.class, self.reason, message).on_host(host);
+        let error = self.causes.iter().fold(error, Error::because);
+        self.hints.iter().fold(error, Error::hint)
+    }
+}
+
 impl HostReport {
     /// Whether nothing stands in the way of instances.
     pub fn is_healthy(&self) -> bool {
@@ -98,6 +110,7 @@ impl HostReport {
     fn add(&mut self, severity: Severity, error: &Error) {
         self.problems.push(Problem {
             severity,
+            class: error.class(),
             reason: error.reason(),
             message: error.message().to_owned(),
             causes: error.causes().to_vec(),
@@ -352,6 +365,9 @@ mod tests {
             .hint("egressctl list");
         report.add(Severity::Error, &error);
         assert_eq!(report.problems[0].hints, ["it may hang", "egressctl list"]);
+        let told = report.problems[0].told("nas1");
+        assert_eq!(told.to_string(), "nas1: TimedOut: no answer");
+        assert_eq!(told.class(), Class::Transient);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// How a hint ends that sends to `egressctl check`, so that check itself can leave it out.
 pub const ASK_CHECK: &str = ": egressctl check";
@@ -14,7 +14,7 @@ pub const ASK_CHECK: &str = ": egressctl check";
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What kind of failure this is; each has one exit code (docs/exit-codes.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The same command will fail again until somebody changes something.
     Permanent,
@@ -57,6 +57,13 @@ impl Class {
             Class::Unhealthy => "Unhealthy",
             Class::Interrupted(_) => "Interrupted",
         }
+    }
+}
+
+impl Serialize for Class {
+    /// As in JSON errors: of an interruption without its signal.
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -1,7 +1,7 @@
 //! `egressctl check`.
 
 use super::Context;
-use crate::check::{HostReport, Severity, check, warn_of_same_machines};
+use crate::check::{HostReport, Problem, Severity, check, warn_of_same_machines};
 use crate::cli::CheckArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::output::{CheckRecord, Document};
@@ -19,10 +19,11 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
     });
     context.cancels.work.check()?;
     warn_of_same_machines(&mut reports);
-    let found: Vec<Error> = reports
-        .iter()
-        .flat_map(|(host, report)| errors_of(host, report))
-        .collect();
+    let problems = |(host, report): &(String, HostReport)| {
+        let told = |problem: &Problem| (problem.severity, problem.told(host));
+        report.problems.iter().map(told).collect::<Vec<_>>()
+    };
+    let found: Vec<(Severity, Error)> = reports.iter().flat_map(problems).collect();
     let text = metrics::of_check(&reports, jiff::Timestamp::now());
     let unhealthy = reports
         .iter()
@@ -34,8 +35,11 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         .collect();
     context.ui.document(&Document::of(records))?;
     if *context.ui.format() != crate::cli::Format::Json {
-        for error in &found {
-            context.ui.error(error);
+        for (severity, error) in &found {
+            match severity {
+                Severity::Error => context.ui.error(error),
+                Severity::Warning => context.ui.warning(error),
+            }
         }
     }
     let mut errors = Vec::new();
@@ -50,21 +54,4 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         errors.extend(metrics::write(path, &text).err());
     }
     Ok(errors)
-}
-
-/// Each problem as an error with its hints, for people.
-fn errors_of(host: &str, report: &HostReport) -> Vec<Error> {
-    report
-        .problems
-        .iter()
-        .map(|problem| {
-            let word = match problem.severity {
-                Severity::Error => problem.reason.to_string(),
-                Severity::Warning => format!("{} (warning)", problem.reason),
-            };
-            let error = Error::permanent(problem.reason, format!("{word}: {}", problem.message));
-            let error = problem.causes.iter().fold(error, Error::because);
-            problem.hints.iter().fold(error.on_host(host), Error::hint)
-        })
-        .collect()
 }

@@ -194,21 +194,35 @@ impl Ui {
         }
     }
 
+    /// Warns of what would be an error where it stood in the way, with its causes and hints; also under `--quiet`.
+    pub fn warning(&self, error: &Error) {
+        if self.screen.is_json() {
+            let event = json!({
+                "event": "warning",
+                "message": error.to_string(),
+                "hints": error.hints(),
+            });
+            self.screen.line(&self.secrets.out_of(&event.to_string()));
+            return;
+        }
+        self.lines(&self.paint("33", "warning:"), error);
+    }
+
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
         if let Some(text) = as_json(error, self.format == Format::Json, self.screen.is_json()) {
             self.screen.line(&self.secrets.out_of(&text));
             return;
         }
+        self.lines(&self.paint("31", "error:"), error);
+    }
+
+    fn lines(&self, word: &str, error: &Error) {
         let place = error
             .host()
             .map(|host| format!("{host}: "))
             .unwrap_or_default();
-        let mut lines = vec![format!(
-            "{} {place}{}",
-            self.paint("31", "error:"),
-            error.message()
-        )];
+        let mut lines = vec![format!("{word} {place}{}", error.message())];
         for cause in error.causes() {
             lines.push(format!("  {}", cause.replace('\n', "\n  ")));
         }

@@ -345,10 +345,34 @@ fn kvm_that_is_not_there_is_found_or_fallen_back_from() {
         "warning",
         "{auto}"
     );
-    with("auto")
-        .run(&["check"])
-        .exits(0)
-        .says("NoKvm (warning)");
+    let told = with("auto").run(&["check"]).exits(0);
+    told.says("warning: nas1: NoKvm: ").never_says("error:");
+}
+
+#[test]
+fn what_is_only_worth_knowing_is_a_warning_and_a_problem_has_its_own_class() {
+    let lab = lab!();
+    let twice = lab.cli_with(|kvm| {
+        let mut again = kvm["hosts"][0].clone();
+        again["name"] = json!("again");
+        kvm["hosts"] = json!([kvm["hosts"][0], again]);
+    });
+    let told = twice.run(&["check"]).exits(0);
+    told.says("warning: again: SameMachine: by its UUID it is the same machine as host nas1\n")
+        .says("hint: leave one of the two out")
+        .never_says("error:");
+    let as_events = ["check", "--progress", "json"];
+    let run = twice.run(&as_events).exits(0);
+    let event: Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!(event["event"], "warning", "{run}");
+    assert!(event["hints"].to_string().contains("host_uuid"), "{run}");
+    let _cable = lab.cut("nas2");
+    let run = lab.run(&as_events).exits(6);
+    let first: Value = serde_json::from_str(run.stderr.lines().next().unwrap()).unwrap();
+    assert_eq!(first["reason"], "ConnectFailed", "{run}");
+    assert_eq!(first["class"], "Transient", "{run}");
+    let run = lab.run(&["check", "-o", "json"]).exits(6);
+    assert_eq!(run.items()[1]["problems"][0]["class"], "Transient", "{run}");
 }
 
 #[test]
