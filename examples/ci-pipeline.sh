@@ -24,12 +24,14 @@ zone=${PROXY_ZONE:-auto}
 
 # 4 is "try again later"; everything else won't get better by waiting.
 create() {
-  local try status
+  local try status made
   for try in 1 2 3; do
     status=0
-    egressctl create --zone "$zone" --image "$image" --user-data "$user_data" --uid "$uid" \
-      --ttl 2h --label "ci-job=$uid" --wait="port:$port" --timeout 10m -o name || status=$?
+    made=$(egressctl create --zone "$zone" --image "$image" --user-data "$user_data" --uid "$uid" \
+      --ttl 2h --label "ci-job=$uid" --wait="port:$port" --timeout 10m -o name) || status=$?
     if [ "$status" -ne 4 ] || [ "$try" -eq 3 ]; then
+      # Also of a VM that was made, and isn't ready: it has to be cleaned up.
+      echo "$made"
       return "$status"
     fi
     sleep $((try * 10))
@@ -43,7 +45,7 @@ cleanup() {
   local status=$?
   trap - EXIT
   if [ -z "$name" ]; then
-    # create failed after it had made the VM, as when the port never opened.
+    # create may have been ended after it had made the VM.
     name=$(egressctl list --selector "ci-job=$uid" -o name) || true
   fi
   if [ -n "$name" ]; then

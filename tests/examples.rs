@@ -105,12 +105,13 @@ fn shell_scripts_parse() {
     assert!(count >= 2);
 }
 
-/// A stand-in for egressctl that notes how it is called; the first create may ask to be tried again.
+/// A stand-in for egressctl that notes how it is called; the first create may fail, with 4 after it made the
+/// instance.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >> "$HOME/calls"
 case $1 in
   create)
-    [ -e "$HOME/tried" ] || { touch "$HOME/tried"; [ "$FIRST" = 0 ] || exit "$FIRST"; }
+    [ -e "$HOME/tried" ] || { touch "$HOME/tried"; [ "$FIRST" != 4 ] || echo web1; [ "$FIRST" = 0 ] || exit "$FIRST"; }
     case $* in *columns=IP*) printf '10.0.0.1\n2001:db8::1\n' ;; *) echo web1 ;; esac ;;
   get) echo '2001:db8::1' ;;
   list) echo web9 ;;

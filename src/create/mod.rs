@@ -106,13 +106,6 @@ fn try_ensure(
     );
     match made {
         Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found).map(is(true)),
-        Ok(Outcome::Unread(domain)) => reread(host, &domain).map(is(true)).map_err(|error| {
-            error.hint(format!(
-                "the instance was made and runs: egressctl get hosts/{}/domains/{}",
-                host.name(),
-                domain.name
-            ))
-        }),
         Ok(Outcome::Appeared(instance)) => {
             // Another create of the same name won; what this one made so far is nothing.
             adopt(&*hypervisor, *instance, spec).map(is(false))
@@ -235,8 +228,6 @@ fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> 
 
 enum Outcome {
     Made(DomainInfo),
-    /// It was made and runs, but its definition couldn't be read.
-    Unread(DomainRef),
     Appeared(Box<Instance>),
 }
 
@@ -286,7 +277,8 @@ fn make(
     }
     let state = hypervisor.domain_state(&domain)?;
     ensure_running(hypervisor, &domain, state)?;
-    Ok(Outcome::Unread(domain))
+    // It runs, and nobody is to make it again for want of an answer: until it is looked at, it is what was defined.
+    Ok(Outcome::Made(DomainInfo { domain, state, xml }))
 }
 
 /// A `delete` of the name that came before the domain was defined has found seed and overlay without one.
@@ -303,16 +295,4 @@ fn lost_disk(
     }
     let what = format!("volume {overlay} was deleted while the instance was being made");
     Error::transient(Reason::InstanceNotFound, what).because(error)
-}
-
-fn reread(host: &HostSession, domain: &DomainRef) -> Result<Instance> {
-    let hypervisor = host.connect()?;
-    let found = hypervisor.find_domain(&domain.name)?.ok_or_else(|| {
-        Error::transient(
-            Reason::InstanceNotFound,
-            format!("domain {} vanished right after it was started", domain.name),
-        )
-        .on_host(host.name())
-    })?;
-    Instance::from_domain(host.name(), found)
 }

@@ -42,48 +42,32 @@ impl std::fmt::Display for WaitFor {
     }
 }
 
-/// An instance that is ready.
-#[derive(Debug, Clone)]
-pub struct Ready {
-    /// The instance with its addresses.
-    pub instance: Instance,
-    /// cloud-init's result, where it was waited for.
-    pub cloud_init: Option<CloudInitResult>,
-}
-
 /// How one look ended.
 enum Look {
-    Ready(Box<Ready>),
+    /// With cloud-init's result, where it was waited for.
+    Ready(Option<CloudInitResult>),
     /// Not yet: what was seen.
     NotYet(String),
 }
 
-impl Look {
-    fn ready(instance: Instance, cloud_init: Option<CloudInitResult>) -> Self {
-        Look::Ready(Box::new(Ready {
-            instance,
-            cloud_init,
-        }))
-    }
-}
-
-/// Waits; gives the instance back with its addresses. `tell` gets what was seen, at each look.
+/// Waits; gives cloud-init's result, where that was waited for. `tell` gets what was seen, at each look, and the
+/// instance becomes what it was then, with its addresses, also where the wait fails.
 ///
 /// Errors: [`Reason::NotReady`] when the time is up (Transient), with what was seen last, or when cloud-init failed
 /// (Permanent); [`Reason::NotRunning`] when
 /// the domain stops; the instance stays in either case. [`Reason::InstanceNotFound`] (Transient) when it was deleted.
 pub fn wait(
     host: &HostSession,
-    instance: &Instance,
+    instance: &mut Instance,
     what: WaitFor,
     timeout: Duration,
     tell: &dyn Fn(&str),
-) -> Result<Ready> {
+) -> Result<Option<CloudInitResult>> {
     let deadline = Instant::now() + timeout;
-    let name = &instance.domain.name;
+    let name = instance.domain.name.clone();
     loop {
         let seen = match look(host, instance, what, deadline, tell) {
-            Ok(Look::Ready(ready)) => return Ok(*ready),
+            Ok(Look::Ready(cloud_init)) => return Ok(cloud_init),
             Ok(Look::NotYet(seen)) => seen,
             Err(error) if error.reason() == Reason::InstanceNotFound => return Err(error),
             // A connection that breaks while waiting is dialled again.
@@ -92,7 +76,7 @@ pub fn wait(
         };
         tell(&seen);
         if Instant::now() >= deadline {
-            return Err(not_ready(host, name, what, timeout, &seen));
+            return Err(not_ready(host, &name, what, timeout, &seen));
         }
         host.cancels().work.wait(POLL);
         host.cancels().work.check()?;
@@ -140,7 +124,7 @@ fn vanished(instance: &Instance) -> Error {
 
 fn look(
     host: &HostSession,
-    instance: &Instance,
+    instance: &mut Instance,
     what: WaitFor,
     deadline: Instant,
     tell: &dyn Fn(&str),
@@ -149,13 +133,14 @@ fn look(
     // Its XML anew, too: it shows whether an agent is there by now.
     let found = hypervisor.read_domain(&instance.domain)?;
     let found = found.ok_or_else(|| vanished(instance))?;
-    let mut now = Instance::from_domain(host.name(), found)?;
-    if !now.may_have_addresses() {
-        return Err(not_running(&now));
+    *instance = Instance::from_domain(host.name(), found)?;
+    if !instance.may_have_addresses() {
+        return Err(not_running(instance));
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    let agent = Agent::new(&*hypervisor, &instance.domain)
-        .within(AGENT_LIMIT.min(left).max(Duration::from_secs(1)));
+    let domain = instance.domain.clone();
+    let agent =
+        Agent::new(&*hypervisor, &domain).within(AGENT_LIMIT.min(left).max(Duration::from_secs(1)));
     let mut cloud_init_result = None;
     // An agent that hangs is asked for nothing else.
     match what {
@@ -169,7 +154,7 @@ fn look(
             Ok(CloudInit::Ended(result)) => cloud_init_result = Some(result),
             Ok(CloudInit::Running(status)) => return Ok(Look::NotYet(status)),
             Ok(CloudInit::Failed(error)) => {
-                let id = now.id();
+                let id = instance.id();
                 return Err(error
                     .hint(format!("egressctl logs {id}"))
                     .hint(format!("egressctl exec {id} -- cloud-init status --long")));
@@ -177,13 +162,13 @@ fn look(
             Err(error) => return Ok(Look::NotYet(error.nearest().to_owned())),
         },
     }
-    let (addresses, asked) = address::Asker::new(host).find(&now);
-    now.addresses = addresses;
-    if let (WaitFor::Port(port), Some(ip)) = (what, now.addresses.primary()) {
+    let (addresses, asked) = address::Asker::new(host).find(instance);
+    instance.addresses = addresses;
+    if let (WaitFor::Port(port), Some(ip)) = (what, instance.addresses.primary()) {
         // An agent that hung has cost the first connection.
         let hypervisor = host.connect()?;
         return match reach::find(host, &*hypervisor, ip, port, None) {
-            Ok(_) => Ok(Look::ready(now, None)),
+            Ok(_) => Ok(Look::Ready(None)),
             Err(error) if error.reason() == Reason::Interrupted => Err(error),
             Err(error) => {
                 let seen = error.causes().join("; ");
@@ -191,14 +176,14 @@ fn look(
             }
         };
     }
-    if now.addresses.primary().is_none() {
+    if instance.addresses.primary().is_none() {
         let answers: Vec<String> = asked
             .iter()
             .map(|a| format!("{}: {}", a.source.as_str(), a.answer))
             .collect();
         return Ok(Look::NotYet(answers.join("; ")));
     }
-    Ok(Look::ready(now, cloud_init_result))
+    Ok(Look::Ready(cloud_init_result))
 }
 
 /// cloud-init's result, where it came to an end without errors.

@@ -150,3 +150,41 @@ fn a_wait_says_for_what_and_what_was_seen() {
         .exits(4);
     assert!(run.stdout.contains("waiting for port 9"), "{run}");
 }
+
+#[test]
+fn an_instance_whose_wait_fails_is_printed_beside_the_error() {
+    let lab = lab!();
+    let name = "lt-kept";
+    let _instance = lab.instance(name);
+    let create = |more: &[&'static str]| {
+        let line = ["create", "--zone", "nas1", "--image", "tiny", "--name"];
+        [&line[..], &[name, "--wait=port:9", "--timeout"], more].concat()
+    };
+    let named = lab.run(&create(&["1s", "-o", "name"])).exits(4);
+    named.prints_only("lt-kept\n").says("wasn't ready within");
+    lab.run(&create(&["1s"])).exits(4).prints("lt-kept");
+    let json = ["60s", "-o", "json"];
+    let run = lab.run(&create(&["1s", "-o", "json"])).exits(4);
+    assert_eq!(run.item()["name"], name, "{run}");
+    assert_eq!(run.json()["errors"][0]["reason"], "NotReady", "{run}");
+    // An interrupt ends the wait and not the instance.
+    let waiting = lab.cli().start(&create(&json));
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let run = waiting.interrupt().unwrap().exits(130);
+    assert_eq!(run.item()["name"], name, "{run}");
+    // As it was seen last.
+    let waiting = lab.cli().start(&create(&json));
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    lab.virsh("nas1", &["destroy", name]);
+    let run = waiting.wait().exits(1);
+    assert_eq!(run.item()["state"], "Stopped", "{run}");
+    assert_eq!(run.errors()[0]["reason"], "NotRunning", "{run}");
+    // Of one that is gone there is nothing to show.
+    let waiting = lab.cli().start(&create(&json));
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    // In this order it is never seen shut off.
+    lab.virsh("nas1", &["undefine", "--nvram", name]);
+    lab.virsh("nas1", &["destroy", name]);
+    let run = waiting.wait().exits(4);
+    assert!(run.items().is_empty(), "{run}");
+}

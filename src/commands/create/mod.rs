@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::Context;
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::plan::{Outlook, plan};
-use crate::create::wait::{CloudInitResult, Ready, WaitFor, wait};
+use crate::create::wait::{CloudInitResult, WaitFor, wait};
 use crate::create::{Ensured, ensure, make_image_ready};
 use crate::error::{Error, Reason, Result};
 use crate::find;
@@ -74,11 +74,15 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     // Waiting is nothing but looking: they boot all together.
     let count = made.len().min(WAITS_AT_ONCE);
     let ready = parallel::map(made, count, |(host, made)| {
-        when_ready(args, context, host, made).map_err(|error| error.on_host(host.name()))
+        when_ready(args, context, host, made)
     });
-    let (records, failed) = part(ready);
-    errors.extend(failed);
-    Ok(show(context, records, errors))
+    let (records, failed): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
+    errors.extend(failed.into_iter().flatten());
+    Ok(show(
+        context,
+        records.into_iter().flatten().collect(),
+        errors,
+    ))
 }
 
 /// Results and errors apart.
@@ -180,50 +184,51 @@ impl Warned {
     }
 }
 
-/// The record of an instance that was made, once what was asked for is there.
+/// The record of an instance that was made, once what was asked for is there; or, beside the error, as it was seen
+/// last: it was kept, and whoever asked for it has to know its name. One that is gone has none.
 fn when_ready(
     args: &CreateArgs,
     context: &Context<'_>,
     host: &HostSession,
     made: Ensured,
-) -> Result<InstanceRecord> {
-    let instance = made.instance;
+) -> (Option<InstanceRecord>, Option<Error>) {
+    let mut instance = made.instance;
     let what = args.wait.map(|what| match what {
         WaitArg::Ip => WaitFor::Ip,
         WaitArg::Agent => WaitFor::Agent,
         WaitArg::CloudInit => WaitFor::CloudInit,
         WaitArg::Port(port) => WaitFor::Port(port),
     });
-    let ready = match what {
+    let waited = match what {
         Some(what) => {
             let name = &instance.domain.name;
             let line = WaitLine::new(context.ui, host.name(), name, &what.to_string());
-            wait(host, &instance, what, args.timeout, &|seen| line.seen(seen)).map_err(|error| {
-                if error.reason() == Reason::InstanceNotFound {
-                    return error;
-                }
-                error.hint(format!("it was made and kept as {}", instance.id()))
-            })?
+            let tell = |seen: &str| line.seen(seen);
+            wait(host, &mut instance, what, args.timeout, &tell)
         }
         // Nobody has an address in its first moment, and an ARP table may remember an earlier one of its name.
-        None if made.is_new => Ready {
-            instance,
-            cloud_init: None,
-        },
+        None if made.is_new => Ok(None),
         // It is there, whatever happens to the connection from now on: only its address may stay unknown.
-        None => Ready {
-            instance: find::with_addresses(host, instance),
-            cloud_init: None,
-        },
-    };
-    let record = InstanceRecord::new(&ready.instance, Timestamp::now());
-    Ok(match ready.cloud_init {
-        Some(result) => {
-            tell_result(context, &ready.instance, result);
-            record.with_cloud_init(result)
+        None => {
+            instance = find::with_addresses(host, instance);
+            Ok(None)
         }
-        None => record,
-    })
+    };
+    let record = InstanceRecord::new(&instance, Timestamp::now());
+    match waited {
+        Ok(Some(result)) => {
+            tell_result(context, &instance, result);
+            (Some(record.with_cloud_init(result)), None)
+        }
+        Ok(None) => (Some(record), None),
+        Err(error) if error.reason() == Reason::InstanceNotFound => {
+            (None, Some(error.on_host(host.name())))
+        }
+        Err(error) => {
+            let kept = format!("it was made and kept as {}", instance.id());
+            (Some(record), Some(error.on_host(host.name()).hint(kept)))
+        }
+    }
 }
 
 fn tell_result(context: &Context<'_>, instance: &Instance, result: CloudInitResult) {
