@@ -8,6 +8,13 @@ use crate::apart::apart;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 
+/// Whether the path is another way to say stdin, which can be read once only.
+pub fn is_stdin(path: &Path) -> bool {
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"]
+        .iter()
+        .any(|name| path == Path::new(name))
+}
+
 /// Reads a file, or stdin for `-`; at most `most` bytes and one, by which the caller knows that there were more.
 ///
 /// A terminal or a pipe may give nothing for ever, and a read of it goes on when a signal comes.

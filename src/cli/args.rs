@@ -44,7 +44,7 @@ pub struct CreateArgs {
     /// cloud-init user-data file, - for stdin; passed on byte for byte
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub user_data: Option<PathBuf>,
-    /// cloud-init network-config file
+    /// cloud-init network-config file, - for stdin (one of the two)
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub network_config: Option<PathBuf>,
     /// Disk size in GiB [default: the configuration's diskSizeGb]

@@ -75,6 +75,11 @@ pub(crate) const CASES: &[Case] = &[
         "remote",
         "create --zone nas3 --image debian-13 -o json",
     ),
+    (
+        "stdin-twice",
+        "remote",
+        "create --zone nas1 --image debian-13 --user-data - --network-config /dev/stdin",
+    ),
     ("image-rm-of-all-urls", "remote", "image rm url"),
     ("unknown-zone-to-list", "remote", "list --zone moon"),
     (

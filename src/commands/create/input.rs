@@ -15,6 +15,7 @@ const PART_LIMIT: u64 = 16 << 20;
 
 /// cloud-init's parts from the options and the configuration.
 pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<CloudInit> {
+    ensure_one_reads_stdin(args)?;
     let cancel = &context.cancels.work;
     let user_data = match &args.user_data {
         Some(path) => {
@@ -47,6 +48,22 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
         vendor_data,
         network_config,
     })
+}
+
+/// The first would read all of it, and leave an empty file to the other.
+fn ensure_one_reads_stdin(args: &CreateArgs) -> Result<()> {
+    let both = [&args.user_data, &args.network_config];
+    if both
+        .into_iter()
+        .all(|path| path.as_deref().is_some_and(input::is_stdin))
+    {
+        return Err(Error::usage(
+            Reason::BadArgument,
+            "--user-data and --network-config can't both be read from stdin",
+        )
+        .hint("put one of them into a file"));
+    }
+    Ok(())
 }
 
 /// What a file is called in messages.
