@@ -165,8 +165,8 @@ pub struct ListArgs {
     /// Whose instances
     #[arg(long, value_enum, default_value_t = ManagerArg::Egressctl)]
     pub manager: ManagerArg,
-    /// Only instances with this label; KEY alone: whatever its value. Several,
-    /// separated by commas or repeated: those with all of them
+    /// Only instances with this label (== is = too); KEY alone: whatever its
+    /// value. Several, separated by commas or repeated: those with all of them
     #[arg(long, short = 'l', value_name = "KEY[=VALUE]", value_delimiter = ',')]
     pub selector: Vec<String>,
     /// List again every so often until interrupted

@@ -67,7 +67,8 @@ struct Selector {
 impl Selector {
     fn parse(text: &str) -> Result<Self> {
         let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
+            // `==` is the same, as kubectl has it.
+            Some((key, value)) => (key, Some(value.strip_prefix('=').unwrap_or(value))),
             None => (text, None),
         };
         // `team!=search`, which other tools know, would be a key that nothing has, and so an empty list.
@@ -80,7 +81,7 @@ impl Selector {
         }
         Ok(Selector {
             key: key.to_owned(),
-            value,
+            value: value.map(str::to_owned),
         })
     }
 
@@ -89,5 +90,32 @@ impl Selector {
             .metadata()
             .and_then(|metadata| metadata.labels.get(&self.key));
         label.is_some_and(|label| self.value.as_ref().is_none_or(|value| value == label))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_may_be_written_as_for_kubectl() {
+        let table = [
+            ("a", "a", None),
+            ("a=1", "a", Some("1")),
+            ("a==1", "a", Some("1")),
+            ("a=", "a", Some("")),
+            ("a==", "a", Some("")),
+            ("a=b=c", "a", Some("b=c")),
+            // A value that begins with `=`.
+            ("a===1", "a", Some("=1")),
+        ];
+        for (text, key, value) in table {
+            let selector = Selector::parse(text).unwrap();
+            let found = (selector.key.as_str(), selector.value.as_deref());
+            assert_eq!(found, (key, value), "{text}");
+        }
+        for bad in ["a!=1", "=1", "", "a in (b)"] {
+            assert!(Selector::parse(bad).is_err(), "{bad}");
+        }
     }
 }
