@@ -16,10 +16,11 @@ use crate::xml::metadata::Manager;
 pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<InstanceRecord>()?;
     let expires_at = expiry(args)?;
-    let managers = Managers::only(Manager::Egressctl);
-    let found = context.instance(&args.name, args.zone.as_deref(), managers);
-    let (host, instance) = found.map_err(|error| explain(args, context, error))?;
-    let extended = extend(host, &instance, expires_at)?;
+    context.meant(&args.name, args.zone.as_deref())?;
+    let extended = match find_and_extend(args, context, expires_at) {
+        Ok(extended) => extended,
+        Err(error) => return context.ui.failures::<InstanceRecord>(vec![error]),
+    };
     let record = InstanceRecord::new(&extended, Timestamp::now());
     context.ui.document(&Document::of(vec![record]))?;
     let name = &extended.domain.name;
@@ -28,6 +29,17 @@ pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>
         None => format!("{name} never expires"),
     });
     Ok(Vec::new())
+}
+
+fn find_and_extend(
+    args: &ExtendArgs,
+    context: &Context<'_>,
+    expires_at: Option<Timestamp>,
+) -> Result<Instance> {
+    let managers = Managers::only(Manager::Egressctl);
+    let found = context.instance(&args.name, args.zone.as_deref(), managers);
+    let (host, instance) = found.map_err(|error| explain(args, context, error))?;
+    extend(host, &instance, expires_at)
 }
 
 /// "There is no instance" would send somebody looking for what stands there, but isn't ours to extend.

@@ -6,34 +6,26 @@ use super::Context;
 use crate::cli::GetArgs;
 use crate::error::{Error, Result};
 use crate::find;
-use crate::name::InstanceRef;
 use crate::output::{Document, InstanceRecord};
-use crate::placement;
 
 pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<InstanceRecord>()?;
     let args = &args.target;
-    let wanted: InstanceRef = args.name.parse()?;
-    if args.zone.is_some() {
-        placement::zone(&context.provider, args.zone.as_deref())?;
-    }
+    let zone = args.zone.as_deref();
+    let (wanted, hosts) = context.meant(&args.name, zone)?;
     let name = wanted.name().as_str();
-    let Some(hosts) = find::hosts_of(&context.hosts, &wanted, args.zone.as_deref())? else {
-        return Err(placement::unconfigured(&context.provider, &wanted));
-    };
     let found = find::by_name(&hosts, name, args.manager.into());
-    find::ensure_one(name, &found.instances)?;
+    if let Err(error) = find::ensure_one(name, &found.instances) {
+        return context.ui.failures::<InstanceRecord>(vec![error]);
+    }
     let Some(instance) = found.instances.first().cloned() else {
         // A host that couldn't be asked may have it: then nobody can say that it doesn't exist.
-        return if found.errors.is_empty() {
-            Err(find::not_among(
-                name,
-                wanted.host().or(args.zone.as_deref()),
-                &found,
-            ))
+        let errors = if found.errors.is_empty() {
+            vec![find::not_among(name, wanted.host().or(zone), &found)]
         } else {
-            Ok(found.errors)
+            found.errors
         };
+        return context.ui.failures::<InstanceRecord>(errors);
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
     let instance = match host {

@@ -144,11 +144,14 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             .into_iter()
             .filter_map(move |base| Some((view, host?, base)))
     });
-    let meant = asked.choose(
-        bases.collect(),
-        |(_, _, base)| base,
-        outcome.errors.is_empty(),
-    )?;
+    let all_seen = outcome.errors.is_empty();
+    let meant = match asked.choose(bases.collect(), |(_, _, base)| base, all_seen) {
+        Ok(meant) => meant,
+        Err(error) => {
+            outcome.errors.push(error);
+            return gc::show(context, outcome, false, false);
+        }
+    };
     for (view, host, base) in &meant {
         match removal(view, base, &args.image) {
             Ok(Some(decision)) => {
@@ -166,11 +169,14 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             Err(error) => outcome.errors.push(error.on_host(host.name())),
         }
     }
-    if meant.is_empty() && outcome.errors.is_empty() {
-        ensure_known(&asked, context)?;
-        context
-            .ui
-            .note(&format!("{}: already absent", asked.shown()));
+    if meant.is_empty() && all_seen {
+        match ensure_known(&asked, context) {
+            Ok(()) => {
+                let absent = format!("{}: already absent", asked.shown());
+                context.ui.note(&absent);
+            }
+            Err(error) => outcome.errors.push(error),
+        }
     }
     gc::show(context, outcome, false, false)
 }

@@ -156,6 +156,17 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// What a NAME argument means, and the hosts it may be on; none of them is asked.
+    fn meant(&self, name: &str, zone: Option<&str>) -> Result<(InstanceRef, Vec<&HostSession>)> {
+        let wanted: InstanceRef = name.parse()?;
+        if zone.is_some() {
+            placement::zone(&self.provider, zone)?;
+        }
+        let unconfigured = || placement::unconfigured(&self.provider, &wanted);
+        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(unconfigured)?;
+        Ok((wanted, hosts))
+    }
+
     /// The one instance that is meant, and its host.
     ///
     /// Errors: also where a host that couldn't be asked might have the name, too.
@@ -165,13 +176,8 @@ impl<'a> Context<'a> {
         zone: Option<&str>,
         managers: Managers,
     ) -> Result<(&HostSession, Instance)> {
-        let wanted: InstanceRef = name.parse()?;
-        if zone.is_some() {
-            placement::zone(&self.provider, zone)?;
-        }
+        let (wanted, hosts) = self.meant(name, zone)?;
         let name = wanted.name().as_str();
-        let unconfigured = || placement::unconfigured(&self.provider, &wanted);
-        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(unconfigured)?;
         let found = find::by_name(&hosts, name, managers);
         find::ensure_one(name, &found.instances)?;
         if let Some(error) = found.errors.first().cloned() {

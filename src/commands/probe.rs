@@ -14,6 +14,20 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
     context.ui.ensure_columns::<ProbeRecord>()?;
     url::check(args.url.expose())
         .map_err(|why| Error::usage(Reason::BadArgument, format!("--url: {why}")))?;
+    let target = &args.target;
+    context.meant(&target.name, target.zone.as_deref())?;
+    let (record, errors) = match probe(args, context) {
+        Ok((record, failure)) => (record, Vec::from_iter(failure)),
+        Err(error) => return context.ui.failures::<ProbeRecord>(vec![error]),
+    };
+    let items = vec![record];
+    let document = Document { items, errors };
+    context.ui.document(&document)?;
+    Ok(document.errors)
+}
+
+/// What came through the proxy, and why that is a failure, if it is one.
+fn probe(args: &ProbeArgs, context: &Context<'_>) -> Result<(ProbeRecord, Option<Error>)> {
     let (host, instance) = context.answering(&args.target)?;
     let (instance, ip) = context.with_address(host, instance)?;
     // An agent that hung has cost the first connection.
@@ -48,15 +62,9 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
         Class::Unhealthy => unhealthy(error),
         _ => error,
     })?;
-    let errors: Vec<Error> = failure(&fetched, &args.url)
-        .map(unhealthy)
-        .into_iter()
-        .collect();
-    context.ui.document(&Document {
-        items: vec![ProbeRecord::new(&instance, proxy, &args.url, way, &fetched)],
-        errors: errors.clone(),
-    })?;
-    Ok(errors)
+    let failure = failure(&fetched, &args.url).map(unhealthy);
+    let record = ProbeRecord::new(&instance, proxy, &args.url, way, &fetched);
+    Ok((record, failure))
 }
 
 /// An answer that says that it didn't work: the proxy's own, or the page's.

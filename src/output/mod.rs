@@ -146,6 +146,18 @@ impl Ui {
         self.bytes(text.as_bytes())
     }
 
+    /// What a command ends with that has asked hosts and got nothing but these failures: they stand in its document, too,
+    /// where one is wanted; anything else would be an empty table.
+    pub fn failures<R: Row>(&self, errors: Vec<Error>) -> Result<Vec<Error>> {
+        if matches!(self.format, Format::Json | Format::Yaml) {
+            let items: Vec<R> = Vec::new();
+            let document = Document { items, errors };
+            self.document(&document)?;
+            return Ok(document.errors);
+        }
+        Ok(errors)
+    }
+
     /// Where the log goes: past the bars.
     pub fn log(&self) -> Screen {
         self.screen.clone()

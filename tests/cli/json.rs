@@ -62,6 +62,12 @@ fn documents_without_a_host_keep_to_their_schemas() {
         "delete hosts/gone/domains/web1 -o json",
         "delete hosts/gone/domains/web1 --dry-run -o json",
         "gc --partial -o json",
+        "get web1 -o json",
+        "get hosts/one/domains/web1 -o json",
+        "extend web1 1h -o json",
+        "probe web1 -o json",
+        "image rm debian-13 -o json",
+        "image pull https://192.0.2.1/x.qcow2 --pull never -o json",
     ];
     let sandbox = sandbox("local");
     assert!(LOCAL.contains("local: true"));

@@ -241,6 +241,27 @@ fn a_person_is_told_that_there_is_nothing_to_list() {
 }
 
 #[test]
+fn what_is_not_there_has_a_document_without_items() {
+    let lab = lab!();
+    let lines: [(&[&str], i32); 4] = [
+        (&["get", "lt-nowhere"], 3),
+        (&["extend", "lt-nowhere", "1h"], 3),
+        (&["probe", "lt-nowhere"], 3),
+        (&["image", "rm", "lt-nowhere"], 1),
+    ];
+    for (line, code) in lines {
+        let run = lab.run(&[line, &["-o", "json"]].concat()).exits(code);
+        assert!(run.items().is_empty(), "{run}");
+        assert_eq!(run.json()["errors"], json!(run.errors()), "{run}");
+        // Nobody else has any use for it.
+        lab.run(line).exits(code).prints_only("");
+        lab.run(&[line, &["-o", "name"]].concat())
+            .exits(code)
+            .prints_only("");
+    }
+}
+
+#[test]
 fn a_host_that_cant_be_read_fails_by_its_own_class_in_every_command() {
     let lab = lab!();
     let known = lab.write("known_hosts", "");
