@@ -8,7 +8,8 @@ use crate::{LOCAL, sandbox};
 /// Every object of the schemas names all of its fields and no others, so that a field that comes or goes is noticed.
 fn assert_closed(schema: &Value, at: &str) {
     if let Some(properties) = schema["properties"].as_object() {
-        let names: Vec<&String> = properties.keys().collect();
+        // All but what makes an error an event: elsewhere it is none.
+        let names: Vec<&String> = properties.keys().filter(|n| *n != "event").collect();
         assert_eq!(schema["required"], json!(names), "{at}");
         assert_eq!(schema["additionalProperties"], json!(false), "{at}");
         for (name, field) in properties {
@@ -93,6 +94,23 @@ fn documents_without_a_host_keep_to_their_schemas() {
         }
         if !line.starts_with("check") {
             assert_eq!(document["errors"], json!(errors), "{line}");
+        }
+    }
+}
+
+#[test]
+fn an_error_among_events_keeps_to_its_schema() {
+    for format in ["json", "table"] {
+        let line = ["get", "web1", "--progress", "json", "-o", format];
+        let sandbox = sandbox("local");
+        let mut command = sandbox.egressctl(&line);
+        let output = command.env("EGRESSCTL_CONFIG", "providers.yaml").output();
+        let stderr = String::from_utf8(output.unwrap().stderr).unwrap();
+        assert_eq!(stderr.lines().count(), 2, "{stderr}");
+        for line in stderr.lines() {
+            let error: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(error["event"], "error", "{line}");
+            assert_eq!(faults(&error), [""; 0], "{line}");
         }
     }
 }
