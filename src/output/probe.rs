@@ -62,6 +62,7 @@ impl Row for ProbeRecord {
         column("VIA", |row| Cell::text_of(row.via)),
         wide("HOST", |row| Cell::text_of(&row.host)),
         wide("URL", |row| Cell::text_of(&row.url)),
+        wide("ID", |row| Cell::text_of(&row.id)),
     ];
 
     fn name(&self) -> String {

@@ -139,6 +139,7 @@ impl Row for InstanceRecord {
         wide("MANAGER", |row| Cell::maybe(row.manager)),
         wide("LABELS", |row| Cell::text_of(row.shown_labels())),
         wide("UID", |row| Cell::maybe(row.uid.as_deref())),
+        wide("ID", |row| Cell::text_of(row.id.as_str())),
     ];
 
     fn name(&self) -> String {

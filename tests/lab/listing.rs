@@ -66,12 +66,22 @@ fn list_has_every_format() {
     assert!(!table.stdout.contains('\x1b'), "{table}");
 
     let wide = lab.run(&["list", "-o", "wide"]).exits(0);
-    let more = ["SOURCE", "TYPE", "EXPIRES", "MANAGER", "LABELS", "UID"];
+    let more = [
+        "SOURCE", "TYPE", "EXPIRES", "MANAGER", "LABELS", "UID", "ID",
+    ];
     assert_eq!(words(&wide.stdout)[0][6..], more, "{wide}");
     let found = rows(&wide.stdout, "lt-list-b");
     assert_eq!(
         found[0][6..],
-        ["-", "small", "-", "egressctl", "team=search", "ub"],
+        [
+            "-",
+            "small",
+            "-",
+            "egressctl",
+            "team=search",
+            "ub",
+            "hosts/nas1/domains/lt-list-b"
+        ],
         "{wide}"
     );
 
