@@ -273,7 +273,7 @@ pub struct InitArgs {
     /// Bridge on the hosts
     #[arg(long, default_value = "br0")]
     pub bridge: String,
-    /// Write to this file, which must not exist yet [default: stdout]
+    /// Write to this file, which must not exist yet; - for stdout, the default
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub write: Option<PathBuf>,
 }

@@ -97,7 +97,8 @@ fn start(args: &InitArgs, ui: &Ui) -> Result<()> {
         .map(|host| host.parse::<HostSpec>())
         .collect::<Result<Vec<_>>>()?;
     let text = init(&hosts, &args.bridge)?;
-    let Some(path) = &args.write else {
+    let file = args.write.as_ref().filter(|path| *path != Path::new("-"));
+    let Some(path) = file else {
         return ui.data(&text);
     };
     write_new(path, &text)?;

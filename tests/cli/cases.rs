@@ -277,6 +277,11 @@ pub(crate) const CASES: &[Case] = &[
         "none",
         "config init --host nas1=virt@nas1.home.lan:22 --bridge br0",
     ),
+    (
+        "config-init-write-to-stdout",
+        "none",
+        "config init --host nas1=virt@nas1.home.lan:22 --write -",
+    ),
     ("config-init-bad-host", "none", "config init --host nas1"),
     (
         "config-validate-as-a-document",
