@@ -8,7 +8,7 @@ use crate::delete::{Act, Kept, delete};
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
-use crate::name::InstanceRef;
+use crate::name::{InstanceName, InstanceRef};
 use crate::output::{DeletePlanRecord, DeletedRecord, Document};
 use crate::shell;
 use crate::{parallel, placement};
@@ -35,6 +35,7 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
     for one in &wanted {
         find::hosts_of(&context.hosts, one, args.zone.as_deref())?;
     }
+    let wanted = without_second_names(wanted, args, context);
     let act = if args.dry_run {
         Act::DryRun
     } else {
@@ -86,6 +87,45 @@ fn once_each(
         seen.insert((host.map(str::to_owned), one.name().clone()))
     };
     wanted.into_iter().filter(|one| is_new(one)).collect()
+}
+
+/// The same where a name stands beside an ID of that name: whether both are one instance, only the hosts know. A name
+/// that can't be told, or stands on several hosts, stays, and fails by itself.
+fn without_second_names(
+    mut wanted: Vec<InstanceRef>,
+    args: &DeleteArgs,
+    context: &Context<'_>,
+) -> Vec<InstanceRef> {
+    if args.zone.is_some() || context.hosts.len() < 2 {
+        return wanted;
+    }
+    let hosts: Vec<&HostSession> = context.hosts.iter().collect();
+    let is_configured = |name: &str| hosts.iter().any(|host| host.name() == name);
+    let plain: Vec<InstanceName> = wanted
+        .iter()
+        .filter(|one| one.host().is_none())
+        .map(|one| one.name().clone())
+        .collect();
+    for name in plain {
+        let same = wanted.iter().filter(|one| *one.name() == name);
+        let in_ids: Vec<&str> = same.filter_map(InstanceRef::host).collect();
+        if in_ids.is_empty() {
+            continue;
+        }
+        let found = find::by_name(&hosts, name.as_str(), args.manager.into());
+        match &found.instances[..] {
+            _ if !found.errors.is_empty() => {}
+            [only] if in_ids.contains(&only.host.as_str()) => {
+                wanted.retain(|one| *one.name() != name || one.host().is_some());
+            }
+            // What a crash left of it is looked for on all hosts, so on those of the IDs, too.
+            [] => wanted.retain(|one| {
+                *one.name() != name || one.host().is_none_or(|host| !is_configured(host))
+            }),
+            _ => {}
+        }
+    }
+    wanted
 }
 
 /// What became of one name, and an error for each host where something of that name was left alone.

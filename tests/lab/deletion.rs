@@ -219,3 +219,26 @@ fn a_deletion_that_fails_in_its_midst_says_what_is_gone_and_what_is_not() {
         .prints(&format!("volume {name}.qcow2, volume {name}-seed.iso"));
     assert!(lab.volumes("nas1", name).is_empty());
 }
+
+#[test]
+fn one_instance_that_is_named_in_several_ways_is_one() {
+    let lab = lab!();
+    let name = "lt-thrice";
+    let _instance = lab.instance(name);
+    let [here, there] = HOSTS.map(|host| format!("hosts/{host}/domains/{name}"));
+    let gone = format!("hosts/gone/domains/{name}");
+    let line = ["delete", name, name, &here, "-o", "json"];
+    let dry_run = [&line[..], &["--dry-run"]].concat();
+    let absent = lab.run(&dry_run).exits(0);
+    assert_eq!(absent.item()["wouldDelete"], json!([]), "{absent}");
+    lab.run(&create(name, &[])).exits(0);
+    let plan = lab.run(&dry_run).exits(0);
+    assert_eq!(plan.item()["host"], "nas1", "{plan}");
+    // What is another host's stays apart.
+    let others = [&dry_run[..], &[&there, &gone]].concat();
+    let plan = lab.run(&others).exits(0);
+    let hosts: Vec<Value> = plan.items().iter().map(|i| i["host"].clone()).collect();
+    assert_eq!(hosts, [json!("nas1"), Value::Null, Value::Null], "{plan}");
+    let run = lab.run(&line).exits(0);
+    assert_eq!(run.item()["deleted"][0], format!("domain {name}"), "{run}");
+}
