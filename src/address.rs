@@ -1,4 +1,5 @@
-//! Asking a host where an instance is reached: guest agent first, where one may answer, then DHCP lease, then ARP.
+//! Asking a host where an instance is reached: guest agent first, where one may answer, then DHCP lease, then ARP. And
+//! beside that what it is defined as, since both are asked together.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,7 @@ use crate::host::HostSession;
 use crate::instance::{Addresses, Instance, routable};
 use crate::libvirt::{AddressSource, Hypervisor, InterfaceInfo};
 use crate::parallel;
-use crate::xml::domain_info::AgentChannel;
+use crate::xml::domain_info::{AgentChannel, DomainInfo};
 
 /// In the order of trust: the guest knows best, ARP may be stale. An agent mostly answers, and then nobody else is asked;
 /// the other two are asked together.
@@ -75,6 +76,15 @@ impl<'a> Asker<'a> {
         (Addresses::default(), asked)
     }
 
+    /// What the instance is defined as for its next start, where that counts; nothing where it vanished meanwhile.
+    pub fn definition(&self, instance: &Instance) -> Result<Option<DomainInfo>> {
+        if !instance.counts_as_defined() {
+            return Ok(None);
+        }
+        let xml = self.patiently(|hypervisor| hypervisor.find_definition(&instance.domain))?;
+        xml.map(|xml| DomainInfo::parse(&xml)).transpose()
+    }
+
     fn ask(&self, instance: &Instance, source: AddressSource) -> Result<Vec<InterfaceInfo>> {
         if source == AddressSource::Agent {
             let why = match instance.info.agent {
@@ -86,12 +96,13 @@ impl<'a> Asker<'a> {
                 return Err(Error::transient(Reason::AgentUnavailable, why));
             }
         }
-        let ask = || {
-            self.connect()?
-                .interface_addresses(&instance.domain, source)
-        };
+        self.patiently(|hypervisor| hypervisor.interface_addresses(&instance.domain, source))
+    }
+
+    /// Asks once more where an instance's agent hung, and its limit closed the connection under all who asked over it.
+    fn patiently<T>(&self, question: impl Fn(&dyn Hypervisor) -> Result<T>) -> Result<T> {
+        let ask = || question(&*self.connect()?);
         match ask() {
-            // Another instance's agent hung, and its limit closed the connection under all of them.
             Err(error) if error.reason() == Reason::ConnectionLost => ask(),
             answer => answer,
         }

@@ -7,9 +7,9 @@ use crate::address::Asker;
 use crate::error::{Class, Error, Reason, Result};
 use crate::facts;
 use crate::host::HostSession;
-use crate::instance::Instance;
+use crate::instance::{Addresses, Instance};
 use crate::libvirt::Hypervisor;
-use crate::name::InstanceRef;
+use crate::name::{InstanceName, InstanceRef};
 use crate::parallel;
 use crate::shell;
 use crate::xml::domain_info::DomainInfo;
@@ -155,18 +155,73 @@ pub fn list(
         })
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
+        // What is wanted of it (a label) may be written in the definition alone, which is asked for below.
         instances.retain(|instance| {
-            (managers.include(instance) && wanted(instance)) || managers.leave_in_doubt(instance)
+            managers.include(instance) && (wanted(instance) || instance.counts_as_defined())
+                || managers.leave_in_doubt(instance)
         });
         let asker = Asker::new(host);
-        let ask = |mut instance: Instance| {
-            if managers.include(&instance) {
-                instance.addresses = asker.find(&instance).0;
-            }
-            instance
-        };
-        Ok(parallel::map(instances, ADDRESSES_AT_ONCE, ask))
+        let is_shown = |instance: &Instance| managers.include(instance) && wanted(instance);
+        let ask = |instance| look_closer(&asker, instance, &is_shown);
+        let mut instances = parallel::map(instances, ADDRESSES_AT_ONCE, ask)
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?;
+        instances.retain(|instance| is_shown(instance) || managers.leave_in_doubt(instance));
+        Ok(instances)
     })
+}
+
+/// The instance by what counts of it, and with its addresses if it is then one to be shown. Both are asked for together
+/// where it looks like one already, which nearly always stays so.
+fn look_closer(
+    asker: &Asker<'_>,
+    mut instance: Instance,
+    is_shown: &(dyn Fn(&Instance) -> bool + Sync),
+) -> Result<Instance> {
+    let looks_shown = is_shown(&instance);
+    let (addresses, definition) = parallel::both(
+        || looks_shown.then(|| asker.find(&instance).0),
+        || asker.definition(&instance),
+    );
+    if let Some(definition) = definition? {
+        instance.define(definition);
+    }
+    instance.addresses = match addresses {
+        Some(addresses) => addresses,
+        None if is_shown(&instance) => asker.find(&instance).0,
+        None => Addresses::default(),
+    };
+    Ok(instance)
+}
+
+/// The instance by what counts of it, with its addresses, for whoever shows it. It may turn out to be nobody's, or in
+/// doubt, by its definition.
+///
+/// Errors: those of reading its definition; what is only written there may keep it.
+pub fn in_full(host: &HostSession, instance: Instance) -> Result<Instance> {
+    look_closer(&Asker::new(host), instance, &|_| true).map_err(|error| error.on_host(host.name()))
+}
+
+/// The instance by what counts of it: one of ours that runs, with its definition for its next start. For whoever judges
+/// it as gc does.
+pub fn as_it_counts(hypervisor: &dyn Hypervisor, instance: Instance) -> Result<Instance> {
+    if instance.counts_as_defined() {
+        return with_definition(hypervisor, instance);
+    }
+    Ok(instance)
+}
+
+/// The domain of that name on one host, whoever's it is, by what counts of it.
+pub fn by_its_name(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+) -> Result<Option<Instance>> {
+    let Some(found) = hypervisor.find_domain(name.as_str())? else {
+        return Ok(None);
+    };
+    let instance = Instance::from_domain(host.name(), found)?;
+    as_it_counts(hypervisor, instance).map(Some)
 }
 
 /// The instance with its definition for its next start, if it runs: for whoever is about to change or delete it.

@@ -84,6 +84,12 @@ impl Instance {
         self.defined = Some(Box::new(defined));
     }
 
+    /// Whether what it is defined as counts beside what it runs as: one of ours that runs. Of others, nothing that is
+    /// shown or judged is in there.
+    pub fn counts_as_defined(&self) -> bool {
+        self.state.is_active() && self.metadata().is_some()
+    }
+
     /// `hosts/<host>/domains/<name>`, for any domain, whatever its name.
     pub fn id(&self) -> String {
         format!("hosts/{}/domains/{}", self.host, self.domain.name)

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Context;
 use crate::cli::GetArgs;
 use crate::error::{Error, Result};
-use crate::find;
+use crate::find::{self, Managers};
 use crate::output::{Document, InstanceRecord};
 
 pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
@@ -14,7 +14,8 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let zone = args.zone.as_deref();
     let (wanted, hosts) = context.meant(&args.name, zone)?;
     let name = wanted.name().as_str();
-    let found = find::by_name(&hosts, name, args.manager.into());
+    let managers: Managers = args.manager.into();
+    let mut found = find::by_name(&hosts, name, managers);
     if let Err(error) = find::ensure_one(name, &found.instances) {
         return context.ui.failures::<InstanceRecord>(vec![error]);
     }
@@ -29,9 +30,16 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
     let instance = match host {
-        Some(host) => find::with_addresses(host, instance),
+        Some(host) => find::in_full(host, instance)?,
         None => instance,
     };
+    if !managers.include(&instance) {
+        let host = Some(instance.host.clone());
+        let in_doubt = instance.is_in_doubt().then_some(instance);
+        found.in_doubt = in_doubt.into_iter().collect();
+        let error = find::not_among(name, host.as_deref(), &found);
+        return context.ui.failures::<InstanceRecord>(vec![error]);
+    }
     let record = InstanceRecord::new(&instance, Timestamp::now());
     context.ui.document(&Document {
         items: vec![record],

@@ -6,6 +6,7 @@ use super::spec::{CreateSpec, Identity};
 use crate::awake::{Awake, boot_time};
 use crate::delete::{SEED_HEAD, seed_mark};
 use crate::error::{Error, Reason, Result};
+use crate::find;
 use crate::host::HostSession;
 use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
@@ -127,8 +128,8 @@ fn settle_other(
     let since = Instant::now();
     loop {
         let awake = Awake::from_now();
-        if let Some(domain) = hypervisor.find_domain(spec.name.as_str())? {
-            return Instance::from_domain(host.name(), domain).map(Some);
+        if let Some(instance) = find::by_its_name(host, hypervisor, &spec.name)? {
+            return Ok(Some(instance));
         }
         let head = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
         let Some(head) = head else { return Ok(None) };

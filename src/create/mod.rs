@@ -18,6 +18,7 @@ pub use spec::{CloudInit, CreateSpec, OVERLAY_ROOM};
 use jiff::Timestamp;
 
 use crate::error::{Class, Error, Reason, Result};
+use crate::find;
 use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
@@ -221,7 +222,11 @@ fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> 
             }
             let state = hypervisor.domain_state(domain)?;
             ensure_running(hypervisor, domain, state)?;
-            Ok(Instance { state, ..instance })
+            let Some(found) = hypervisor.read_domain(domain)? else {
+                return Ok(Instance { state, ..instance });
+            };
+            // Saved memory goes on with the times that it was saved with.
+            find::as_it_counts(hypervisor, Instance::from_domain(&instance.host, found)?)
         }
     }
 }

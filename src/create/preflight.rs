@@ -3,6 +3,7 @@
 use super::spec::{CreateSpec, OVERLAY_ROOM};
 use crate::error::Result;
 use crate::facts::{self, Emulator};
+use crate::find;
 use crate::host::HostSession;
 use crate::image::identity::pin_of;
 use crate::image::policy::{PullPolicy, not_kept};
@@ -41,7 +42,7 @@ pub fn preflight(
     spec: &CreateSpec,
 ) -> Result<Preflight> {
     std::thread::scope(|scope| {
-        let existing = scope.spawn(|| hypervisor.find_domain(spec.name.as_str()));
+        let existing = scope.spawn(|| find::by_its_name(host, hypervisor, &spec.name));
         let pool = scope.spawn(|| usable_pool(host, hypervisor));
         let ready = scope.spawn(|| kept(host, hypervisor, spec));
         let emulator = scope.spawn(|| {
@@ -58,9 +59,7 @@ pub fn preflight(
         let clocks = spec
             .ttl
             .map(|_| scope.spawn(|| facts::ensure_clocks_agree(hypervisor)));
-        let existing = join(existing)?
-            .map(|domain| Instance::from_domain(host.name(), domain))
-            .transpose()?;
+        let existing = join(existing)?;
         let pool = join(pool);
         // The most fundamental obstacle is reported, not the one that was found first.
         let judged = pool.and_then(|pool| {

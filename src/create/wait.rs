@@ -133,7 +133,11 @@ fn look(
     // Its XML anew, too: it shows whether an agent is there by now.
     let found = hypervisor.read_domain(&instance.domain)?;
     let found = found.ok_or_else(|| vanished(instance))?;
+    let defined = instance.defined.take();
     *instance = Instance::from_domain(host.name(), found)?;
+    if let Some(defined) = defined {
+        instance.define(*defined);
+    }
     if !instance.may_have_addresses() {
         return Err(not_running(instance));
     }

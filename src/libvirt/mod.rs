@@ -306,6 +306,10 @@ pub trait DomainCalls: Send + Sync {
     fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>>;
     /// What a domain is defined as for its next start (`VIR_DOMAIN_XML_INACTIVE`); `None` where it vanished.
     fn find_definition(&self, domain: &DomainRef) -> Result<Option<String>>;
+    /// What a domain's saved memory goes on as at its next start (`virDomainManagedSaveGetXMLDesc`); `None` where it has
+    /// none, or it was started or vanished meanwhile. Errors: [`Reason::InDoubt`](crate::error::Reason::InDoubt) where
+    /// libvirt can't read it.
+    fn find_saved_definition(&self, domain: &DomainRef) -> Result<Option<String>>;
     /// What [`list_domains`](Self::list_domains) doesn't tell: what running domains will be.
     fn list_definitions(&self) -> Result<Vec<Definition>>;
     /// The domain's present state (`virDomainGetState`).

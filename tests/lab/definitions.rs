@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::cli::Run;
 use crate::instances::create;
 use crate::lab;
 use crate::support::{Cleanup, Lab, POOL_DIR};
@@ -201,6 +202,69 @@ fn what_somebody_wrote_into_the_definition_of_a_running_instance_counts() {
         xml.replace("managed>false<", "managed>true<")
     });
     lab.run(&["delete", name]).exits(0);
+}
+
+#[test]
+fn a_time_in_the_definition_counts_for_all_of_them() {
+    let lab = lab!();
+    let name = "lt-defined";
+    let _instance = lab.instance(name);
+    let ttl = ["--ttl", "1s", "--label", "later=no"];
+    lab.run(&create(name, &ttl)).exits(0);
+    let time = |run: Run| run.exits(0).item()["expiresAt"].clone();
+    let get = ["get", name, "-o", "json"];
+    let old = time(lab.run(&get));
+    let old = old.as_str().unwrap();
+    let until = |text: &str| format!("expiresAt>{text}<");
+    let later = "2030-01-01T00:00:00Z";
+    edit(&lab, name, |xml| xml.replace(&until(old), &until(later)));
+    let list = ["list", "--zone", "nas1", "-l", "later=yes", "-o", "json"];
+    assert_eq!(time(lab.run(&get)), later);
+    assert_eq!(lab.run(&list).exits(0).items(), [] as [Value; 0]);
+    edit(&lab, name, |xml| xml.replace("\"no\"", "\"yes\""));
+    assert_eq!(time(lab.run(&list)), later);
+    assert_eq!(time(lab.run(&create(name, &["-o", "json"]))), later);
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+    lab.run(&gc).exits(0).prints_only("");
+    // A definition that is nobody's any more: what all others leave alone isn't shown as ours.
+    edit(&lab, name, |xml| {
+        xml.replace("version=\"1\"", "version=\"99\"")
+    });
+    lab.run(&get).exits(1).fails_with("InDoubt", "virsh edit");
+    let run = lab.run(&["list", "--zone", "nas1", "-o", "name"]).exits(0);
+    let run = run.says(&format!("domain {name} has a mark"));
+    assert!(!run.stdout.contains(name), "{run}");
+    lab.run(&create(name, &["-o", "json"]))
+        .exits(1)
+        .fails_with("InDoubt", "");
+}
+
+#[test]
+fn saved_memory_brings_back_a_later_time_which_is_said() {
+    let lab = lab!();
+    let name = "lt-saved-time";
+    let _instance = lab.instance(name);
+    let time = |run: Run| run.exits(0).item()["expiresAt"].clone();
+    lab.run(&create(name, &["--ttl", "2s"])).exits(0);
+    lab.virsh("nas1", &["managedsave", name]);
+    // Later than what was saved: there is nothing to say, and its start finds it so.
+    let run = lab.run(&["extend", name, "--never"]).exits(0);
+    run.never_says("saved memory");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let resumed = lab.run(&create(name, &["-o", "json"]));
+    assert_eq!(time(resumed), Value::Null);
+    assert_eq!(time(lab.run(&["get", name, "-o", "json"])), Value::Null);
+    lab.run(&create(name, &[])).exits(0);
+    // Earlier.
+    lab.run(&["extend", name, "2h"]).exits(0);
+    let saved = time(lab.run(&["get", name, "-o", "json"]));
+    lab.virsh("nas1", &["managedsave", name]);
+    let run = lab.run(&["extend", name, "1h"]).exits(0);
+    run.says("warning:")
+        .says("has saved memory")
+        .says(&format!("expires at {}", saved.as_str().unwrap()));
+    let resumed = lab.run(&create(name, &["-o", "json"]));
+    assert_eq!(time(resumed), saved);
 }
 
 #[test]

@@ -63,23 +63,6 @@ impl Connection {
         Ok(found.map(|(xml, state)| DomainInfo { domain, state, xml }))
     }
 
-    /// None where it was started, or its saved memory thrown away, meanwhile.
-    fn saved_definition(&self, domain: &DomainRef) -> Result<Option<String>> {
-        let handle = self.handle(domain)?;
-        let about = About("domain", &domain.name);
-        let read = self.attempt(
-            "virDomainManagedSaveGetXMLDesc",
-            &about,
-            self.limits.rpc,
-            || raw::saved_xml(&handle).ok_or_else(virt::error::Error::last_error),
-        );
-        match read {
-            Ok(xml) => Ok(Some(xml)),
-            Err(failure) if failure.is(NO_DOMAIN) || failure.is(OPERATION_INVALID) => Ok(None),
-            Err(failure) => Err(self.unreadable_save(domain, self.error(&failure))),
-        }
-    }
-
     /// The failure to read what a saved domain goes on with, where libvirt itself can't read the file: then it fails until
     /// somebody does something about that.
     fn unreadable_save(&self, domain: &DomainRef, failure: Error) -> Error {
@@ -187,6 +170,22 @@ impl DomainCalls for Connection {
         })
     }
 
+    fn find_saved_definition(&self, domain: &DomainRef) -> Result<Option<String>> {
+        let handle = self.handle(domain)?;
+        let about = About("domain", &domain.name);
+        let read = self.attempt(
+            "virDomainManagedSaveGetXMLDesc",
+            &about,
+            self.limits.rpc,
+            || raw::saved_xml(&handle).ok_or_else(virt::error::Error::last_error),
+        );
+        match read {
+            Ok(xml) => Ok(Some(xml)),
+            Err(failure) if failure.is(NO_DOMAIN) || failure.is(OPERATION_INVALID) => Ok(None),
+            Err(failure) => Err(self.unreadable_save(domain, self.error(&failure))),
+        }
+    }
+
     fn list_definitions(&self) -> Result<Vec<Definition>> {
         let list = |flags| {
             let listed = self.rpc("virConnectListAllDomains", &"", || {
@@ -207,7 +206,7 @@ impl DomainCalls for Connection {
             |(domain, when)| {
                 let xml = match when {
                     When::NextStart => self.find_definition(&domain)?,
-                    When::Restored => self.saved_definition(&domain)?,
+                    When::Restored => self.find_saved_definition(&domain)?,
                 };
                 Ok(xml.map(|xml| Definition { domain, when, xml }))
             },
