@@ -12,12 +12,15 @@ use crate::image::digest::sha256_hex;
 const HASHED: &str = "sha256:";
 const HASH_DIGITS: usize = 16;
 
-/// An http(s) URL as it was given. `Display` and `Debug` leave credentials and query out.
+/// What a query is replaced by in messages and markers.
+pub const CUT_QUERY: &str = "?…";
+
+/// An http(s) URL, written in one way for all that mean the same. `Display` and `Debug` leave credentials and query out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(String);
 
 impl SecretUrl {
-    /// The URL as given, for whoever downloads from it; never for messages, logs or records.
+    /// The URL, for whoever downloads from it; never for messages, logs or records.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -29,7 +32,7 @@ impl SecretUrl {
 
     /// The last segment of its path.
     pub fn file_name(&self) -> &str {
-        let path = self.0.split(['?', '#']).next().unwrap_or_default();
+        let path = self.0.split('?').next().unwrap_or_default();
         path.rsplit('/').next().unwrap_or_default()
     }
 
@@ -53,11 +56,10 @@ impl SecretUrl {
         };
         let query = url.query().filter(|query| !is_hashed(query));
         let hash = query.map(|query| sha256_hex(query.as_bytes())[..HASH_DIGITS].to_owned());
-        if hash.is_none() && !has_credentials(&url) && url.fragment().is_none() {
+        if hash.is_none() && !has_credentials(&url) {
             return self.0.clone();
         }
         strip_credentials(&mut url);
-        url.set_fragment(None);
         if let Some(hash) = hash {
             url.set_query(Some(&format!("{HASHED}{hash}")));
         }
@@ -67,8 +69,28 @@ impl SecretUrl {
 
 impl From<&str> for SecretUrl {
     fn from(text: &str) -> Self {
-        SecretUrl(text.to_owned())
+        SecretUrl(normal(text).unwrap_or_else(|| text.to_owned()))
     }
+}
+
+/// The URL without its fragment, which no server sees, with scheme and host in lower case and without the scheme's own
+/// port; none for what [`check`] refuses. Path and query stay as they are given: what they mean is the server's, and
+/// markers on hosts hold hashes of them.
+fn normal(text: &str) -> Option<String> {
+    check(text).ok()?;
+    let origin = Url::parse(text).ok()?.origin().ascii_serialization();
+    let (scheme, host) = origin.split_once("://")?;
+    let (_, given) = text.split_once("://")?;
+    let (given, _fragment) = given.split_once('#').unwrap_or((given, ""));
+    let end = given.find(['/', '\\', '?']).unwrap_or(given.len());
+    let (authority, rest) = given.split_at(end);
+    let credentials = authority.rfind('@').map_or("", |at| &authority[..=at]);
+    let slash = if rest.starts_with(['/', '\\']) {
+        ""
+    } else {
+        "/"
+    };
+    Some(format!("{scheme}://{credentials}{host}{slash}{rest}"))
 }
 
 impl fmt::Display for SecretUrl {
@@ -91,7 +113,7 @@ pub fn shown(url: &Url) -> String {
     let cut = url.query().is_some();
     url.set_query(None);
     if cut {
-        format!("{url}?…")
+        format!("{url}{CUT_QUERY}")
     } else {
         url.into()
     }
@@ -227,15 +249,45 @@ mod tests {
                 assert!(!text.contains(secret), "{text}");
             }
         }
-        assert_eq!(url.expose(), SECRET);
+        assert_eq!(Some(url.expose()), SECRET.strip_suffix("#s3ction"));
+    }
+
+    #[test]
+    fn what_means_the_same_is_one_url() {
+        let table = [
+            ("https://x/d?f=1#a#b", "https://x/d?f=1"),
+            ("https://x/d#", "https://x/d"),
+            ("HTTPS://Example.NET/D?F=1", "https://example.net/D?F=1"),
+            ("http://x:80/d", "http://x/d"),
+            ("https://x:443/d", "https://x/d"),
+            ("https://x:80/d", "https://x:80/d"),
+            ("http://X:8080", "http://x:8080/"),
+            ("http://X?f", "http://x/?f"),
+            ("HTTP://Me:P@W@[::1]:80/a", "http://Me:P@W@[::1]/a"),
+            ("https://x/d?mail=A@B", "https://x/d?mail=A@B"),
+            // As markers have hashed it: what the server makes of these is its own.
+            ("https://x/a/../{b}%20|", "https://x/a/../{b}%20|"),
+            ("https://x/d?sha256:0f#s", "https://x/d?sha256:0f"),
+            // Refused, and shown as it was given.
+            ("HTTPS:///X/d#a", "HTTPS:///X/d#a"),
+            ("HTTP://x/ #a", "HTTP://x/ #a"),
+            ("FTP://X/#a", "FTP://X/#a"),
+        ];
+        for (text, wanted) in table {
+            let url = SecretUrl::from(text);
+            assert_eq!(url.expose(), wanted);
+            assert_eq!(SecretUrl::from(wanted), url);
+            assert_eq!(check(text), check(url.expose()), "{text}");
+        }
     }
 
     #[test]
     fn records_tell_contents_apart_and_not_who_asked() {
         let record = |text: &str| SecretUrl::from(text).record();
         // As earlier versions recorded it.
-        let plain = "HTTPS://example.net/a%20b";
+        let plain = "https://example.net/a%20b";
         assert_eq!(record(plain), plain);
+        assert_eq!(record("HTTPS://example.net/a%20b#c"), plain);
         assert_ne!(record("https://x/d?f=1"), record("https://x/d?f=2"));
         assert_ne!(record("https://x/d?f=1"), record("https://x/d"));
         assert_eq!(record("https://me:a@x/d"), record("https://you:b@x/d"));
@@ -246,7 +298,7 @@ mod tests {
     fn the_identity_has_the_query_and_not_the_credentials() {
         let identity = |text: &str| SecretUrl::from(text).identity();
         assert_eq!(identity("https://me:a@x/d?f=1"), "https://x/d?f=1");
-        assert_eq!(identity("HTTPS://x/d?f=1"), "HTTPS://x/d?f=1");
+        assert_eq!(identity("HTTPS://x/d?f=1#g"), "https://x/d?f=1");
     }
 
     #[test]

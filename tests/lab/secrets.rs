@@ -94,6 +94,25 @@ fn a_urls_secrets_are_neither_kept_nor_shown() {
 }
 
 #[test]
+fn what_no_server_sees_makes_no_other_image() {
+    let lab = lab!();
+    let _image = no_image_by_url(&lab);
+    let url = format!("{}?x=1", lab.url("/tiny.qcow2"));
+    let upper = url.replacen("http://", "HTTP://", 1);
+    let pull = |url: &str| {
+        let pull = ["image", "pull", url, "--zone", "nas1"];
+        lab.run(&pull).exits(0);
+    };
+    for same in [&url, &format!("{url}#f"), &upper] {
+        pull(same);
+        assert_eq!(lab.volumes("nas1", "base-url-").len(), 2, "{same}");
+    }
+    let remove = ["image", "rm", &format!("{upper}#g"), "--zone", "nas1"];
+    lab.run(&remove).exits(0).prints("base-url-");
+    assert_eq!(lab.volumes("nas1", "base-url-").len(), 0);
+}
+
+#[test]
 fn failures_of_a_download_tell_no_secrets() {
     let lab = lab!();
     let _image = no_image_by_url(&lab);

@@ -5,13 +5,18 @@ use std::collections::BTreeSet;
 use crate::error::{Error, Reason, Result};
 use crate::gc::plan::Base;
 use crate::image::identity::{URL_KEY, source_of_url};
-use crate::url::SecretUrl;
+use crate::url::{CUT_QUERY, SecretUrl};
 
 /// Which images `image rm` is to remove.
 pub(super) enum Asked<'a> {
     /// Those that were pulled from this URL, by its id, whatever key they go under; else the one that `image list`
     /// shows with it.
-    Url { url: SecretUrl, source: String },
+    Url {
+        url: SecretUrl,
+        source: String,
+        /// As `image list` would show it.
+        listed: String,
+    },
     /// The volume of this name, or all of the image of this key.
     Name(&'a str),
 }
@@ -31,7 +36,15 @@ impl<'a> Asked<'a> {
         }
         let url = SecretUrl::from(text);
         let source = source_of_url(&url);
-        Ok(Asked::Url { url, source })
+        let listed = match text.strip_suffix(CUT_QUERY) {
+            Some(plain) => format!("{}{CUT_QUERY}", SecretUrl::from(plain).expose()),
+            None => url.expose().to_owned(),
+        };
+        Ok(Asked::Url {
+            url,
+            source,
+            listed,
+        })
     }
 
     fn means(&self, base: &Base<'_>) -> bool {
@@ -59,7 +72,7 @@ impl<'a> Asked<'a> {
     ) -> Result<Vec<T>> {
         let (meant, others): (Vec<T>, Vec<T>) =
             found.into_iter().partition(|one| self.means(base(one)));
-        let Asked::Url { url, .. } = self else {
+        let Asked::Url { url, listed, .. } = self else {
             return Ok(meant);
         };
         if !meant.is_empty() || !all_seen {
@@ -67,7 +80,7 @@ impl<'a> Asked<'a> {
         }
         let is_shown = |one: &T| {
             let marker = base(one).marker.and_then(|marker| marker.url.as_deref());
-            marker == Some(url.expose())
+            marker == Some(listed)
         };
         let shown: Vec<T> = others.into_iter().filter(is_shown).collect();
         let volumes = shown.iter().map(|one| base(one).volume.name.as_str());
@@ -120,9 +133,15 @@ mod tests {
         );
         // What there is; what is asked for, and whether all hosts were seen; those
         // that are meant, or none where that isn't certain.
-        let table: [(Found<'_>, &str, bool, Option<&[&str]>); 9] = [
+        let table: [(Found<'_>, &str, bool, Option<&[&str]>); 10] = [
             (&[(&one, "x", mirror)], mirror, true, Some(&[&one.name])),
             (&[(&one, "x", hidden)], hidden, true, Some(&[&one.name])),
+            (
+                &[(&one, "x", hidden)],
+                "HTTPS://Example.net:443/a.qcow2?…",
+                true,
+                Some(&[&one.name]),
+            ),
             // Another query may be another image.
             (
                 &[(&one, "x", hidden)],
@@ -211,7 +230,13 @@ mod tests {
             (url, &from_url, Some(&other), false),
             (url, &from_url, None, false),
             ("https://example.net/a.qcow2", &from_url, Some(&ours), false),
-            // Who asks doesn't matter.
+            // Who asks doesn't matter, nor does what no server sees.
+            (
+                "HTTPS://Example.net:443/a.qcow2?token=secret#frag",
+                &from_url,
+                Some(&ours),
+                true,
+            ),
             (
                 "https://me:pw@example.net/a.qcow2?token=secret",
                 &from_url,
