@@ -1,7 +1,8 @@
 //! Waiting, in a way that Ctrl-C can end, for what can't be woken: the network inside a library, a terminal, a pipe.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
@@ -15,6 +16,18 @@ pub fn apart<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    apart_within(cancel, name, Duration::MAX, work)?.ok_or_else(panicked)
+}
+
+/// The same for what is waited for no longer than `limit`: nothing where it isn't done by then, and is left behind, too.
+///
+/// Errors: those of [`apart`].
+pub fn apart_within<T: Send + 'static>(
+    cancel: &Cancel,
+    name: &str,
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>> {
     let (sender, receiver) = mpsc::channel();
     let wake = sender.clone();
     let _guard = cancel.on_cancel(Box::new(move || drop(wake.send(None))));
@@ -22,14 +35,17 @@ pub fn apart<T: Send + 'static>(
         .name(name.to_owned())
         .spawn(move || {
             let result = catch_unwind(AssertUnwindSafe(work)).map_err(|_| panicked());
-            // Nobody listens any more when the run was cancelled.
+            // Nobody listens any more when the run was cancelled, or the time was over.
             drop(sender.send(Some(result)));
         })
         .map_err(|error| {
             Error::transient(Reason::LocalIo, format!("no thread for {name}")).because(error)
         })?;
-    match receiver.recv() {
-        Ok(Some(result)) => result,
-        Ok(None) | Err(_) => cancel.check().and_then(|()| Err(panicked())),
+    match receiver.recv_timeout(limit) {
+        Ok(Some(result)) => result.map(Some),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+            cancel.check().and_then(|()| Err(panicked()))
+        }
     }
 }

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
-use crate::apart::apart;
+use crate::apart::{apart, apart_within};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 
@@ -42,8 +43,25 @@ pub fn read_file(
     cancel: &Cancel,
     failed: impl FnOnce(io::Error) -> Error,
 ) -> Result<Vec<u8>> {
+    read_file_within(path, most, Duration::MAX, cancel, failed)
+}
+
+/// The same within a time: a pipe that nobody writes into, or a server that is gone, gives nothing for ever.
+///
+/// Errors: those of [`read`]; what `failed` makes of [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
+pub fn read_file_within(
+    path: &Path,
+    most: u64,
+    limit: Duration,
+    cancel: &Cancel,
+    failed: impl FnOnce(io::Error) -> Error,
+) -> Result<Vec<u8>> {
     let owned = path.to_owned();
-    apart(cancel, "input", move || read_now(File::open(owned)?, most))?.map_err(failed)
+    let read = apart_within(cancel, "input", limit, move || {
+        read_now(File::open(owned)?, most)
+    })?;
+    read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(failed)
 }
 
 fn read_now(from: impl io::Read, most: u64) -> io::Result<Vec<u8>> {

@@ -37,17 +37,17 @@ pub(super) enum Credential {
 }
 
 impl Credential {
-    /// Reads the key file or asks the agent, before the network is used.
+    /// Reads the key file, by that deadline, or asks the agent, before the network is used.
     pub(super) fn load(
         source: &KeySource,
         options: &DialOptions<'_>,
-        cancel: &Cancel,
+        deadline: &Deadline,
     ) -> Result<Self> {
-        let agent = options.agent.as_deref();
+        let (agent, cancel) = (options.agent.as_deref(), deadline.cancel());
         match source {
             KeySource::Agent => Self::all_of_agent(agent, cancel),
             KeySource::File(path) => {
-                let file = KeyFile::load(path, cancel)?;
+                let file = KeyFile::load(path, deadline)?;
                 if file.encrypted
                     && let Some(credential) = Self::held_by_agent(&file, agent, cancel)
                 {

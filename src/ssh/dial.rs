@@ -25,7 +25,8 @@ const BACKOFF: Duration = Duration::from_millis(200);
 
 /// How a dial goes about it.
 pub struct DialOptions<'a> {
-    /// The time for all stages together, over all jump hosts; a passphrase prompt doesn't count.
+    /// The time for all stages together, over all jump hosts; a passphrase prompt doesn't count. The files that are read
+    /// before that have as much for themselves.
     pub dial_limit: Duration,
     /// Asks for an encrypted key's passphrase; give it only when there is a terminal.
     ///
@@ -63,8 +64,10 @@ pub fn dial(
     cancel: &Cancel,
 ) -> Result<Link> {
     let dialled = || {
-        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address, cancel)?);
-        let credential = Credential::load(&auth.key, options, cancel)?;
+        // A prompt may take its time, so the way to the host has a deadline of its own.
+        let files = Deadline::new(options.dial_limit, cancel);
+        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address, &files)?);
+        let credential = Credential::load(&auth.key, options, &files)?;
         Dial {
             host_name,
             verifier,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 
 use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
+use super::session::Deadline;
 use super::wire;
-use crate::cancel::Cancel;
 use crate::config::{Address, HostKeyPolicy};
 use crate::error::{Error, Reason, Result};
 use crate::input;
@@ -44,13 +44,18 @@ pub(super) enum Verifier {
 
 impl Verifier {
     /// Reads the `known_hosts` file, before the network is used; `address` is the host that it is read for.
-    pub(super) fn load(policy: &HostKeyPolicy, address: &Address, cancel: &Cancel) -> Result<Self> {
+    pub(super) fn load(
+        policy: &HostKeyPolicy,
+        address: &Address,
+        deadline: &Deadline,
+    ) -> Result<Self> {
         let file = match policy {
             HostKeyPolicy::Ignore => return Ok(Verifier::Ignore),
             HostKeyPolicy::KnownHosts(file) => file,
         };
-        let failed = |cause| unreadable(file, address, &cause);
-        let bytes = input::read_file(file, KNOWN_HOSTS_LIMIT, cancel, failed)?;
+        let failed = |cause| unreadable(file, address, &cause, deadline);
+        let (left, cancel) = (deadline.left(), deadline.cancel());
+        let bytes = input::read_file_within(file, KNOWN_HOSTS_LIMIT, left, cancel, failed)?;
         let hosts = KnownHosts::parse(&String::from_utf8_lossy(&bytes));
         if !hosts.skipped_lines().is_empty() {
             log::warn!(
@@ -91,13 +96,22 @@ impl Verifier {
     }
 }
 
-fn unreadable(file: &Path, address: &Address, cause: &std::io::Error) -> Error {
+fn unreadable(
+    file: &Path,
+    address: &Address,
+    cause: &std::io::Error,
+    deadline: &Deadline,
+) -> Error {
     let path = shell::quote(&file.display().to_string());
     let error = Error::transient(
         Reason::CredentialsUnavailable,
         format!("known_hosts file {} can't be read", file.display()),
-    )
-    .because(cause);
+    );
+    if cause.kind() == ErrorKind::TimedOut {
+        let (cause, hint) = deadline.nothing_came();
+        return error.because(cause).hint(hint);
+    }
+    let error = error.because(cause);
     match cause.kind() {
         ErrorKind::NotFound => error.hint(scan_hint(address, "ssh-ed25519", file)),
         _ => error.hint(format!("ls -l {path}")),

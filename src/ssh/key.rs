@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use openssl::pkey::PKey;
 use russh::keys::PrivateKey;
 
+use super::session::Deadline;
 use super::wire::{self, Reader};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
@@ -49,8 +50,8 @@ enum Kind {
 
 impl KeyFile {
     /// Reads and judges the file.
-    pub(super) fn load(path: &Path, cancel: &Cancel) -> Result<Self> {
-        let bytes = read(path, cancel)?;
+    pub(super) fn load(path: &Path, deadline: &Deadline) -> Result<Self> {
+        let bytes = read(path, deadline)?;
         // Line feeds alone are what every reader of keys takes.
         let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
         match classify(&text) {
@@ -58,7 +59,7 @@ impl KeyFile {
                 path: path.to_owned(),
                 text: format!("{}\n", text.trim()),
                 encrypted,
-                public: public.or_else(|| public_beside(path)),
+                public: public.or_else(|| public_beside(path, deadline)),
             }),
             kind => Err(unusable(path, &kind)),
         }
@@ -106,9 +107,10 @@ impl KeyFile {
     }
 }
 
-fn read(path: &Path, cancel: &Cancel) -> Result<Vec<u8>> {
-    let failed = |cause| unreadable(path, &cause);
-    let bytes = input::read_file(path, KEY_LIMIT, cancel, failed)?;
+fn read(path: &Path, deadline: &Deadline) -> Result<Vec<u8>> {
+    let failed = |cause| unreadable(path, &cause, deadline);
+    let (left, cancel) = (deadline.left(), deadline.cancel());
+    let bytes = input::read_file_within(path, KEY_LIMIT, left, cancel, failed)?;
     let mode = std::fs::metadata(path).map_or(0o600, |data| data.permissions().mode());
     if mode & 0o077 != 0 {
         log::warn!(
@@ -122,12 +124,16 @@ fn read(path: &Path, cancel: &Cancel) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn unreadable(path: &Path, cause: &std::io::Error) -> Error {
+fn unreadable(path: &Path, cause: &std::io::Error, deadline: &Deadline) -> Error {
     let error = Error::transient(
         Reason::CredentialsUnavailable,
         format!("private key file {} can't be read", path.display()),
-    )
-    .because(cause);
+    );
+    if cause.kind() == ErrorKind::TimedOut {
+        let (cause, hint) = deadline.nothing_came();
+        return error.because(cause).hint(hint);
+    }
+    let error = error.because(cause);
     match cause.kind() {
         ErrorKind::NotFound => error.hint("put the key there, or correct sshKeyFile in the config"),
         ErrorKind::IsADirectory => error.hint("sshKeyFile must name the key file itself"),
@@ -233,10 +239,14 @@ fn openssh(text: &str) -> Kind {
 }
 
 /// The public key in `KEY.pub`, which ssh-keygen leaves beside `KEY`.
-fn public_beside(path: &Path) -> Option<Vec<u8>> {
+fn public_beside(path: &Path, deadline: &Deadline) -> Option<Vec<u8>> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".pub");
-    let text = std::fs::read_to_string(beside).ok()?;
+    let beside = Path::new(&beside);
+    let failed = |cause| unreadable(beside, &cause, deadline);
+    let (left, cancel) = (deadline.left(), deadline.cancel());
+    let bytes = input::read_file_within(beside, KEY_LIMIT, left, cancel, failed).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
     let mut words = text.split_ascii_whitespace();
     wire::decode_key(words.next()?, words.next()?)
 }

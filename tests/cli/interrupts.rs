@@ -1,4 +1,4 @@
-//! Signals while a pipe is waited for that nobody writes into.
+//! A pipe that nobody writes into: signals while it is waited for, and its limit.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -122,5 +122,27 @@ fn a_pipe_that_nobody_writes_into_is_waited_for_until_a_signal_comes() {
         send(&child, signal);
         let status = crate::pipes::ends(child, &format!("{line:?}"));
         assert_eq!(status.code(), Some(*code), "{line:?}");
+    }
+}
+
+#[test]
+fn a_pipe_for_keys_has_the_limit_of_a_dial() {
+    let sandbox = sandbox("remote");
+    pipe(&sandbox, "pipe");
+    sandbox.write("known_hosts", "");
+    for key in ["sshKeyFile: key", "knownHostsFile: known_hosts"] {
+        let (name, _) = key.split_once(' ').unwrap();
+        sandbox.write(
+            "providers.yaml",
+            &REMOTE.replace(key, &format!("{name} pipe")),
+        );
+        let mut list = sandbox.egressctl(&["list", "--zone", "nas1", "-o", "json"]);
+        list.env("EGRESSCTL_CONFIG", "providers.yaml");
+        let ended = list.env("EGRESSCTL_LIMITS", "dial=1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+        let told = String::from_utf8_lossy(&ended.stdout);
+        for wanted in ["CredentialsUnavailable", "nothing came from it within 1s"] {
+            assert!(told.contains(wanted), "{wanted}: {ended:?}");
+        }
     }
 }

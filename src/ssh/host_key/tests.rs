@@ -2,8 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::time::Duration;
 
 use super::*;
+use crate::cancel::Cancel;
 use crate::error::Class;
 
 fn address(host: &str, port: u16) -> Address {
@@ -115,7 +117,11 @@ fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
 #[test]
 fn a_file_that_is_not_there_may_still_arrive() {
     let missing = HostKeyPolicy::KnownHosts("/nonexistent/known_hosts".into());
-    let Err(error) = Verifier::load(&missing, &address("kvm1", 2222), &Cancel::new()) else {
+    let Err(error) = Verifier::load(
+        &missing,
+        &address("kvm1", 2222),
+        &Deadline::new(Duration::from_secs(60), &Cancel::new()),
+    ) else {
         panic!("loaded");
     };
     assert_eq!(error.class(), Class::Transient);

@@ -1,7 +1,15 @@
 //! What key files look like, without any real key: only what stands around one.
 
+use std::process::Command;
+use std::time::Duration;
+
 use super::*;
 use crate::error::Class;
+
+/// Long enough for any file.
+fn soon(cancel: &Cancel) -> Deadline {
+    Deadline::new(Duration::from_secs(60), cancel)
+}
 
 fn string(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
@@ -115,7 +123,7 @@ fn a_file_that_cannot_be_read_may_still_arrive() {
         ErrorKind::PermissionDenied,
         ErrorKind::IsADirectory,
     ] {
-        let error = unreadable(Path::new("/k"), &kind.into());
+        let error = unreadable(Path::new("/k"), &kind.into(), &soon(&Cancel::new()));
         assert_eq!(
             (error.class(), error.reason()),
             (Class::Transient, Reason::CredentialsUnavailable)
@@ -132,15 +140,50 @@ fn the_public_key_is_found_beside_a_pem_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("id");
     std::fs::write(&path, armour("ENCRYPTED PRIVATE KEY", "AAAA")).unwrap();
-    assert_eq!(KeyFile::load(&path, &Cancel::new()).unwrap().public, None);
+    assert_eq!(
+        KeyFile::load(&path, &soon(&Cancel::new())).unwrap().public,
+        None
+    );
     let public = blob("ssh-rsa");
     let line = format!("ssh-rsa {} me@here\n", STANDARD.encode(&public));
     std::fs::write(dir.path().join("id.pub"), line).unwrap();
-    let file = KeyFile::load(&path, &Cancel::new()).unwrap();
+    let file = KeyFile::load(&path, &soon(&Cancel::new())).unwrap();
     assert_eq!(
         (file.encrypted, file.public.as_ref()),
         (true, Some(&public))
     );
+}
+
+#[test]
+fn a_pipe_is_read_like_a_file_and_waited_for_no_longer_than_the_dial_may_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = |name: &str| {
+        let path = dir.path().join(name);
+        let made = Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        path
+    };
+    let (path, text) = (pipe("id"), armour("ENCRYPTED PRIVATE KEY", "AAAA"));
+    let cancel = Cancel::new();
+    let a_moment = || Deadline::new(Duration::from_millis(300), &cancel);
+    let Err(error) = KeyFile::load(&path, &a_moment()) else {
+        panic!("loaded");
+    };
+    assert_eq!(
+        (error.class(), error.reason()),
+        (Class::Transient, Reason::CredentialsUnavailable)
+    );
+    assert_eq!(error.causes(), ["nothing came from it within 300ms"]);
+    assert!(error.hints()[0].contains("a pipe"), "{error}");
+    // Another one, as the first has a reader still; and beside it one that nobody writes into.
+    let path = pipe("other");
+    pipe("other.pub");
+    let file = std::thread::scope(|scope| {
+        scope.spawn(|| std::fs::write(&path, &text).unwrap());
+        let deadline = Deadline::new(Duration::from_secs(2), &cancel);
+        KeyFile::load(&path, &deadline).unwrap()
+    });
+    assert_eq!((file.encrypted, file.public), (true, None));
 }
 
 #[test]
@@ -151,7 +194,7 @@ fn an_encrypted_key_without_anybody_to_ask_names_ssh_add() {
     let give_up = |_: &str, _: &Cancel| None;
     for prompt in [None, Some(&give_up as &Prompt<'_>)] {
         let cancel = Cancel::new();
-        let file = KeyFile::load(&path, &cancel).unwrap();
+        let file = KeyFile::load(&path, &soon(&cancel)).unwrap();
         let Err(error) = file.unlock(prompt, &cancel) else {
             panic!("unlocked");
         };
