@@ -4,6 +4,7 @@
 //! link has a private unix socket, and every connection to that becomes a channel of its own to
 //! libvirt's socket on the host.
 
+mod abandoned;
 mod agent;
 mod auth;
 mod client;

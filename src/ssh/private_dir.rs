@@ -4,16 +4,22 @@ use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use tempfile::TempDir;
 
+use super::abandoned;
 use crate::error::{Error, Reason, Result};
 
 /// The longest path of a unix socket, in bytes without the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
+/// The directory's name starts with this, and goes on with so many random letters and digits.
+pub(super) const PREFIX: &str = "egressctl-";
+pub(super) const RANDOM_LETTERS: usize = 6;
+
 /// The socket's name in the directory.
-const SOCKET_NAME: &str = "s";
+pub(super) const SOCKET_NAME: &str = "s";
 
 /// A directory of mode 0700 with room for one socket; removed when dropped.
 #[derive(Debug)]
@@ -23,7 +29,8 @@ pub(super) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// In `$TMPDIR`, or where that makes the path too long in `$XDG_RUNTIME_DIR` or /tmp.
+    /// In `$TMPDIR`, or where that makes the path too long in `$XDG_RUNTIME_DIR` or /tmp. The first one also removes there what
+    /// runs left behind that were killed.
     pub(super) fn new() -> Result<Self> {
         // An empty variable counts as unset: it would be the working directory.
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -39,16 +46,21 @@ impl PrivateDir {
         .hint("set TMPDIR to a short path that can be written");
         for place in places {
             match Self::within(&place) {
-                Ok(dir) => return Ok(dir),
+                Ok(dir) => {
+                    static ONCE: Once = Once::new();
+                    ONCE.call_once(|| abandoned::sweep(&place));
+                    return Ok(dir);
+                }
                 Err(cause) => error = error.because(format!("{}: {cause}", place.display())),
             }
         }
         Err(error)
     }
 
-    fn within(place: &Path) -> std::io::Result<Self> {
+    pub(super) fn within(place: &Path) -> std::io::Result<Self> {
         let dir = tempfile::Builder::new()
-            .prefix("egressctl-")
+            .prefix(PREFIX)
+            .rand_bytes(RANDOM_LETTERS)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(place)?;
         let socket = dir.path().join(SOCKET_NAME);
