@@ -48,9 +48,9 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
     };
     for result in results {
         match result {
-            Ok((record, left_alone)) => {
-                document.items.push(record);
-                document.errors.extend(left_alone);
+            Ok((record, failures)) => {
+                document.items.extend(record);
+                document.errors.extend(failures);
             }
             Err(error) => document.errors.push(error),
         }
@@ -128,13 +128,14 @@ fn without_second_names(
     wanted
 }
 
-/// What became of one name, and an error for each host where something of that name was left alone.
+/// What became of one name, and an error for each host where that isn't known or something of that name was left alone.
+/// No record where nothing was deleted and some host failed: "already absent" might be wrong.
 fn delete_one(
     args: &DeleteArgs,
     context: &Context<'_>,
     wanted: &InstanceRef,
     act: Act,
-) -> Result<(DeletedRecord, Vec<Error>)> {
+) -> Result<(Option<DeletedRecord>, Vec<Error>)> {
     let name = wanted.name();
     let managers: Managers = args.manager.into();
     let absent = || DeletedRecord {
@@ -148,14 +149,27 @@ fn delete_one(
         context.ui.note(&format!(
             "{name}: host {host} isn't configured any more; nothing was deleted there"
         ));
-        return Ok((absent(), Vec::new()));
+        return Ok((Some(absent()), Vec::new()));
     };
     let candidates = candidates(&hosts, wanted, managers)?;
-    let (mut record, mut errors) = (absent(), Vec::new());
-    for host in candidates {
-        let hypervisor = host.connect()?;
-        let deleted = delete(host, &*hypervisor, name, managers, act)
-            .map_err(|error| error.on_host(host.name()))?;
+    let (mut record, mut errors, mut failed) = (absent(), Vec::new(), false);
+    // Several only where none of them has the instance: what a crash left of it may be on any.
+    let count = candidates.len();
+    let done = parallel::map(candidates, count, |host| {
+        let deleted = host
+            .connect()
+            .and_then(|hypervisor| delete(host, &*hypervisor, name, managers, act));
+        (host, deleted.map_err(|error| error.on_host(host.name())))
+    });
+    for (host, deleted) in done {
+        let deleted = match deleted {
+            Ok(deleted) => deleted,
+            Err(error) => {
+                errors.push(error);
+                failed = true;
+                continue;
+            }
+        };
         for note in &deleted.notes {
             context.ui.note(&format!("{}: {note}", host.name()));
         }
@@ -170,7 +184,8 @@ fn delete_one(
                 .extend(deleted.kept.into_iter().map(|kept| kept.what));
         }
     }
-    Ok((record, errors))
+    let is_told = !failed || !record.deleted.is_empty() || !record.kept.is_empty();
+    Ok((is_told.then_some(record), errors))
 }
 
 /// Something of that name is there and stays: "already absent" would be wrong, and a script would never look again.

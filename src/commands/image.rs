@@ -14,11 +14,13 @@ use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
 use crate::error::{Error, Reason, Result};
 use crate::gc::inventory::HostView;
 use crate::gc::plan::{self, Base, BaseState, Decision, Kind, Rules, Target};
-use crate::gc::{Request, Scope, collect, read_hosts, sweep_host};
+use crate::gc::{Outcome, Request, Scope, collect, read_hosts, sweep_host};
+use crate::host::HostSession;
 use crate::image::names::BaseName;
 use crate::image::pull::{PullRequest, pull};
 use crate::output::{Document, ImageRecord, PullBars, PulledRecord, SweptRecord};
-use crate::placement;
+use crate::sharing::Sharing;
+use crate::{parallel, placement};
 
 /// What the image commands may delete.
 const IMAGES_ONLY: Scope = Scope {
@@ -152,23 +154,15 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             return gc::show(context, outcome, false, false);
         }
     };
+    let mut doomed = Vec::new();
     for (view, host, base) in &meant {
         match removal(view, base, &args.image) {
-            Ok(Some(decision)) => {
-                let (items, errors) = sweep_host(host, &hosts, view, vec![decision], &rules);
-                outcome.errors.extend(
-                    items
-                        .iter()
-                        .filter(|item| !item.goes)
-                        .map(|item| in_use(&item.reason, &base.volume.name).on_host(host.name())),
-                );
-                outcome.items.extend(items);
-                outcome.errors.extend(errors);
-            }
+            Ok(Some(decision)) => doomed.push((*view, **host, decision)),
             Ok(None) => {}
             Err(error) => outcome.errors.push(error.on_host(host.name())),
         }
     }
+    sweep(&hosts, doomed, &rules, &mut outcome);
     if meant.is_empty() && all_seen {
         match ensure_known(&asked, context) {
             Ok(()) => {
@@ -179,6 +173,34 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         }
     }
     gc::show(context, outcome, false, false)
+}
+
+/// Deletes what was asked for, on all hosts at once where that can be.
+fn sweep(
+    hosts: &[&HostSession],
+    doomed: Vec<(&HostView, &HostSession, Decision)>,
+    rules: &Rules<'_>,
+    outcome: &mut Outcome,
+) {
+    // Hosts that see one file would take each other's claim for a pull's.
+    let shared = |(view, ..): &(&HostView, &HostSession, Decision)| view.shared == Sharing::Perhaps;
+    let threads = if doomed.iter().any(shared) {
+        1
+    } else {
+        doomed.len()
+    };
+    let swept = parallel::map(doomed, threads, |(view, host, decision)| {
+        (host, sweep_host(host, hosts, view, vec![decision], rules))
+    });
+    for (host, (items, errors)) in swept {
+        let stays = items.iter().filter(|item| !item.goes);
+        outcome.errors.extend(stays.map(|item| {
+            let volume = item.volume.as_deref().unwrap_or_default();
+            in_use(&item.reason, volume).on_host(host.name())
+        }));
+        outcome.items.extend(items);
+        outcome.errors.extend(errors);
+    }
 }
 
 /// The deletion that was asked for by name; none for what the name only happens to cover.
