@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::awake::Awake;
-use crate::delete::seed_mark;
+use crate::delete::{SEED_HEAD, seed_mark};
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
@@ -16,6 +16,9 @@ use crate::owner::Owner;
 /// An interrupt closes the connection under a call, which the daemon may still carry out: what it makes is looked for only
 /// that much later.
 const CARRIED_OUT: Duration = Duration::from_millis(300);
+
+/// Longer than anybody takes to fill what he has just made.
+const BLANK: Duration = Duration::from_secs(3);
 
 /// One thing made, and so one thing to take back. Taking it back twice does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub enum Made {
         /// The seed's.
         seed: String,
     },
+    /// A volume whose creation got no answer, so that nothing was written into it: it goes if it stays empty for [`BLANK`],
+    /// as another process would fill its own at once.
+    PerhapsBlank(String),
     /// A domain was defined, and perhaps started.
     Domain(DomainRef),
 }
@@ -62,6 +68,13 @@ impl Undo {
         self.made.push(thing);
     }
 
+    /// Notes a volume to be looked for, unless this error says for sure that it wasn't made.
+    pub fn perhaps_made(&mut self, volume: &str, error: &Error) {
+        if matches!(error.class(), Class::Transient | Class::Interrupted(_)) {
+            self.made(Made::PerhapsBlank(volume.to_owned()));
+        }
+    }
+
     /// Notes that a thing is gone again.
     pub fn forget(&mut self, thing: &Made) {
         self.made.retain(|made| made != thing);
@@ -78,7 +91,7 @@ impl Undo {
                 if matches!(cause.class(), Class::Interrupted(_)) {
                     host.cancels().cleanup.wait(CARRIED_OUT);
                 }
-                self.take_back(&*hypervisor, host.pool())
+                self.take_back(host, &*hypervisor)
             }
             Err(error) => {
                 log::debug!("clean-up: {error}");
@@ -93,6 +106,7 @@ impl Undo {
             .map(|made| match made {
                 Made::Claim { volume: name, .. }
                 | Made::Volume(name)
+                | Made::PerhapsBlank(name)
                 | Made::PerhapsOverlay { overlay: name, .. } => {
                     format!("volume {name} in pool {}", host.pool())
                 }
@@ -128,7 +142,8 @@ impl Undo {
         })
     }
 
-    fn take_back(self, hypervisor: &dyn Hypervisor, pool: &str) -> Vec<Made> {
+    fn take_back(self, host: &HostSession, hypervisor: &dyn Hypervisor) -> Vec<Made> {
+        let pool = host.pool();
         let mut awake = Awake::from_now();
         let mut overtaken = self.was_overtaken(hypervisor, pool);
         let mut left = Vec::new();
@@ -144,7 +159,7 @@ impl Undo {
             if overtaken && !is_domain(&made) {
                 continue;
             }
-            if let Err(error) = take_back_one(hypervisor, pool, made) {
+            if let Err(error) = take_back_one(host, hypervisor, made) {
                 log::debug!("clean-up: {error}");
                 if !left.contains(made) {
                     left.push(made.clone());
@@ -172,8 +187,30 @@ fn take_back_overlay(
     Ok(())
 }
 
-fn take_back_one(hypervisor: &dyn Hypervisor, pool: &str, made: &Made) -> Result<()> {
+/// Deletes a volume of zeros that nobody fills.
+fn take_back_blank(host: &HostSession, hypervisor: &dyn Hypervisor, volume: &str) -> Result<()> {
+    let is_blank = || {
+        let head = hypervisor.download_volume(host.pool(), volume, SEED_HEAD)?;
+        Ok(head.is_some_and(|head| !head.is_empty() && head.iter().all(|byte| *byte == 0)))
+    };
+    if !is_blank()? {
+        return Ok(());
+    }
+    let cancel = &host.cancels().cleanup;
+    cancel.wait(BLANK);
+    cancel.check()?;
+    let awake = Awake::from_now();
+    if is_blank()? {
+        awake.ensure()?;
+        hypervisor.delete_volume(host.pool(), volume)?;
+    }
+    Ok(())
+}
+
+fn take_back_one(host: &HostSession, hypervisor: &dyn Hypervisor, made: &Made) -> Result<()> {
+    let pool = host.pool();
     match made {
+        Made::PerhapsBlank(volume) => take_back_blank(host, hypervisor, volume),
         Made::Claim { volume: name, .. } | Made::Volume(name) => {
             hypervisor.delete_volume(pool, name).map(drop)
         }

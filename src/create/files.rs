@@ -93,6 +93,7 @@ pub(super) fn make_seed(
         let lease = Lease::begin(SEED_STALE);
         let created = hypervisor
             .create_volume(host.pool(), &volume, &xml)
+            .inspect_err(|error| undo.perhaps_made(&volume, error))
             .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
         if created {
             break lease;

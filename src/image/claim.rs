@@ -72,8 +72,14 @@ pub(super) fn try_claim<T>(
     }
     .to_xml()?;
     let (begun, lease) = (boot_time(), Lease::begin(STALE));
-    if !hypervisor.create_volume(host.pool(), &volume, &xml)? {
-        return Ok(Tried::Held);
+    match hypervisor.create_volume(host.pool(), &volume, &xml) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Tried::Held),
+        Err(error) => {
+            let mut undo = Undo::new();
+            undo.perhaps_made(&volume, &error);
+            return Err(undo.roll_back(host, error));
+        }
     }
     let mut claim = Claim {
         keeper: Arc::new(Keeper {

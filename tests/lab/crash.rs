@@ -93,17 +93,10 @@ pub(crate) fn faulty() -> Option<PathBuf> {
     binary
 }
 
-/// What a failed run, that could still clean up, may leave: the whole thing, or what nobody can know to be its own,
-/// as the answer to the creation was lost before anything was written into it.
-fn may_be_left(kind: &str, before: &State, after: &State, done: &State) -> bool {
-    let new: Vec<&String> = after
-        .0
-        .iter()
-        .filter(|thing| !before.0.contains(thing))
-        .collect();
-    let unwritten = |thing: &String| thing.contains("-seed.iso") || thing.contains(".claim");
-    let lost = |new: &[&String]| matches!(new, [one] if kind == "lost" && unwritten(one));
-    after == done || new.is_empty() || lost(&new)
+/// What a failed run, that could still clean up, may leave: nothing, or the whole thing.
+fn may_be_left(before: &State, after: &State, done: &State) -> bool {
+    let mut new = after.0.iter().filter(|thing| !before.0.contains(thing));
+    after == done || new.next().is_none()
 }
 
 /// Where faults are tried: half of the calls on each host, side by side.
@@ -166,7 +159,7 @@ impl Site<'_> {
                 && !struck.succeeded()
                 && operation.command != Command::Delete;
             assert!(
-                !cleans_up || may_be_left(kind, &before, &after, &done),
+                !cleans_up || may_be_left(&before, &after, &done),
                 "{fault} left {after:?}\n{struck}"
             );
             let mut again = self.run(operation.command);
