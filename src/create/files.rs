@@ -18,6 +18,7 @@ use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
 use crate::owner::Owner;
 use crate::parallel;
+use crate::seed;
 use crate::sharing::ensure_nobody_has;
 use crate::undo::{Made, Undo};
 use crate::xml::volume::{VolumeInfo, VolumeSpec};
@@ -26,6 +27,9 @@ use crate::xml::volume::{VolumeInfo, VolumeSpec};
 /// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
 const SEED_STALE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(500);
+
+/// More than any seed has: three files of at most 16 MiB. Bytes.
+const LARGEST_SEED: usize = 64 << 20;
 
 /// What came of making the seed.
 pub(super) enum Seeded {
@@ -124,30 +128,30 @@ fn settle_other(
     hypervisor: &dyn Hypervisor,
     spec: &CreateSpec,
 ) -> Result<Option<Instance>> {
-    let seed = spec.name.seed_volume();
-    let first = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
+    let volume = spec.name.seed_volume();
+    let first = hypervisor.download_volume(host.pool(), &volume, SEED_HEAD)?;
     let since = Instant::now();
     loop {
         let awake = Awake::from_now();
         if let Some(instance) = find::by_its_name(host, hypervisor, &spec.name)? {
             return Ok(Some(instance));
         }
-        let head = hypervisor.download_volume(host.pool(), &seed, SEED_HEAD)?;
+        let head = hypervisor.download_volume(host.pool(), &volume, SEED_HEAD)?;
         let Some(head) = head else { return Ok(None) };
         if Some(&head) != first.as_ref() {
             // Another create has it now, or its maker is just filling it: look again from the start.
             host.cancels().work.wait(POLL);
             return Ok(None);
         }
-        let mark = crate::seed::read_mark(&head).filter(|mark| mark.name == spec.name.as_str());
+        let mark = seed::read_mark(&head).filter(|mark| mark.name == spec.name.as_str());
+        // No seed of ours is as short as that, however new: it needs no patience.
+        if head.len() < seed::MARK_BYTES && since.elapsed() >= POLL {
+            return Err(not_ours(host, &volume));
+        }
         let owner = mark
             .as_ref()
             .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
         if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= patience(SEED_STALE) {
-            // A maker that died before its upload leaves nothing but zeros.
-            if mark.is_none() && head.iter().any(|byte| *byte != 0) {
-                return Err(not_ours(host, &seed));
-            }
             clear(host, hypervisor, spec, awake)?;
             return Ok(None);
         }
@@ -168,6 +172,9 @@ fn clear(
         return Ok(());
     };
     let marked = seed_mark(hypervisor, host.pool(), &spec.name)?.is_some();
+    if !marked && !is_unwritten(hypervisor, host.pool(), &seed)? {
+        return Err(not_ours(host, &seed.name));
+    }
     let overlay = find(spec.name.overlay_volume())?;
     // An overlay is made only once the seed is filled: this one is somebody else's, and so may the seed be.
     if let (false, Some(overlay)) = (marked, &overlay) {
@@ -206,6 +213,19 @@ fn clear(
         hypervisor.delete_volume(host.pool(), &volume)?;
     }
     Ok(())
+}
+
+/// Whether a seed without a mark is one whose maker died before its upload: as long as a seed is, and nothing but zeros.
+pub(super) fn is_unwritten(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    volume: &VolumeInfo,
+) -> Result<bool> {
+    if !seed::may_be_unwritten(volume.capacity) || volume.capacity > LARGEST_SEED as u64 {
+        return Ok(false);
+    }
+    let all = hypervisor.download_volume(pool, &volume.name, LARGEST_SEED)?;
+    Ok(all.is_none_or(|all| all.iter().all(|byte| *byte == 0)))
 }
 
 pub(super) fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {

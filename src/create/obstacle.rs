@@ -1,6 +1,6 @@
 //! What stands in the way of a new instance's volumes, for a plan: a create finds it when it makes them. Reads only.
 
-use super::files::{left_alone, not_ours};
+use super::files::{is_unwritten, left_alone, not_ours};
 use crate::delete::SEED_HEAD;
 use crate::error::Result;
 use crate::host::HostSession;
@@ -26,9 +26,13 @@ pub(super) fn ensure_none(
         Some(seed) => hypervisor.download_volume(host.pool(), &seed.name, SEED_HEAD)?,
         None => None,
     };
-    let content = head
-        .as_deref()
-        .map_or(Content::Nothing, |head| content(head, name));
+    let content = match (&seed, head.as_deref()) {
+        (Some(seed), Some(head)) => match content(head, name) {
+            Content::Zeros if !is_unwritten(hypervisor, host.pool(), seed)? => Content::Other,
+            content => content,
+        },
+        _ => Content::Nothing,
+    };
     if let Some(volume) = foreign(content, seed.as_ref(), overlay.as_ref()) {
         return Err(not_ours(host, &volume.name));
     }

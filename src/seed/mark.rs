@@ -53,6 +53,12 @@ impl SeedMark {
     }
 }
 
+/// Whether a file of so many bytes may be a seed that was never filled. libvirt makes it as long as its image at once: it
+/// holds a mark, and is whole sectors. A shorter one, an empty one above all, is nobody's we know.
+pub fn may_be_unwritten(bytes: u64) -> bool {
+    bytes >= MARK_BYTES as u64 && bytes.is_multiple_of(SECTOR as u64)
+}
+
 /// Reads the mark from an image's first [`MARK_BYTES`] bytes; none unless everything about it is ours.
 pub fn read_mark(head: &[u8]) -> Option<SeedMark> {
     let descriptor = head.get(DESCRIPTOR..MARK_BYTES)?;

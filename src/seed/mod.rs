@@ -12,7 +12,7 @@ mod user_data;
 mod vendor_data;
 mod yaml;
 
-pub use mark::{MARK_BYTES, SeedMark, read_mark};
+pub use mark::{MARK_BYTES, SeedMark, may_be_unwritten, read_mark};
 pub use user_data::{
     Checked, UserDataKind, check_network_config, check_user_data, check_vendor_data,
 };

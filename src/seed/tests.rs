@@ -190,3 +190,19 @@ fn python_reads_both_parts_as_they_were() {
         );
     }
 }
+
+#[test]
+fn the_smallest_seed_is_as_long_as_one_that_was_never_filled_may_be() {
+    let smallest = SeedSpec {
+        user_data: Vec::new(),
+        vendor_data: None,
+        network_config: None,
+        ..spec()
+    };
+    for image in [smallest.to_image().unwrap(), spec().to_image().unwrap()] {
+        assert!(may_be_unwritten(image.len() as u64), "{}", image.len());
+    }
+    for bytes in [0, 1, 2048, MARK_BYTES as u64 - 2048, 65535, 65537] {
+        assert!(!may_be_unwritten(bytes), "{bytes}");
+    }
+}

@@ -144,6 +144,38 @@ fn a_seed_that_was_never_written_is_replaced_after_a_while() {
 }
 
 #[test]
+fn what_is_named_like_a_seed_and_cant_be_an_unwritten_one_is_somebody_elses() {
+    let lab = lab!();
+    let name = "lt-no-seed";
+    let _instance = lab.instance(name);
+    let file = format!("{POOL_DIR}/{name}-seed.iso");
+    let stat = || lab.on("nas1", &format!("stat -c '%i %s %Y %Z' {file}"));
+    let late = format!(
+        "truncate -s 100K {file}; echo x | dd of={file} seek=90 bs=1K conv=notrunc status=none"
+    );
+    for make in [
+        format!(": >{file}"),
+        format!("truncate -s 30K {file}"),
+        late,
+    ] {
+        lab.on("nas1", &format!("{make}; virsh -q pool-refresh default"));
+        let before = stat();
+        let refused = |more: &[&str]| {
+            let run = lab.run(&create(name, &[&["-o", "json"], more].concat()));
+            run.exits(1).fails_with("ForeignDomain", "another --name");
+        };
+        refused(&["--dry-run"]);
+        // What is shorter than any seed is known at once; for another one's maker there is some patience.
+        refused(&[]);
+        lab.run(&["delete", name]).exits(1).says("was left alone");
+        let gc = ["gc", "--min-age", "0s", "--zone", "nas1"];
+        lab.run(&gc).exits(0).prints_only("");
+        assert_eq!(stat(), before, "{make}");
+        lab.on("nas1", &format!("rm {file}; virsh -q pool-refresh default"));
+    }
+}
+
+#[test]
 fn creates_of_one_name_at_once_make_one_instance() {
     let lab = lab!();
     let name = "lt-race";

@@ -7,13 +7,10 @@ use crate::inventory::{Files, file_name};
 use crate::leftover::{instance_of_overlay, instance_of_seed, overlay_fault};
 use crate::name::InstanceName;
 use crate::owner::Liveness;
-use crate::seed::SeedMark;
+use crate::seed::{SeedMark, may_be_unwritten};
 use crate::sharing::{Sharing, is_used_by};
 use crate::units;
 use crate::xml::volume::VolumeInfo;
-
-/// ISO 9660's sector, in bytes: seeds are made of these.
-const SECTOR: u64 = 2048;
 
 pub(super) fn decide(judge: &Judge<'_>, views: &[HostView]) -> Vec<Decision> {
     let view = judge.view;
@@ -57,7 +54,7 @@ fn decide_seed(
         }
         SeedView::Empty => {
             // Nothing in it says whose it is, and nothing in it could be missed.
-            if info.capacity == 0 || info.capacity % SECTOR != 0 {
+            if !may_be_unwritten(info.capacity) {
                 return None;
             }
             (None, ensure_empty_goes(judge, files, info, overlay))
