@@ -154,14 +154,7 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             return gc::show(context, outcome, false, false);
         }
     };
-    let mut doomed = Vec::new();
-    for (view, host, base) in &meant {
-        match removal(view, base, &args.image) {
-            Ok(Some(decision)) => doomed.push((*view, **host, decision)),
-            Ok(None) => {}
-            Err(error) => outcome.errors.push(error.on_host(host.name())),
-        }
-    }
+    let doomed = doomed(&meant, context, &mut outcome);
     sweep(&hosts, doomed, &rules, &mut outcome);
     if meant.is_empty() && all_seen {
         match ensure_known(&asked, context) {
@@ -173,6 +166,29 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         }
     }
     gc::show(context, outcome, false, false)
+}
+
+/// What of the images that were meant is to go; the rest is told.
+fn doomed<'a>(
+    meant: &[(&'a HostView, &&'a HostSession, Base<'_>)],
+    context: &Context<'_>,
+    outcome: &mut Outcome,
+) -> Vec<(&'a HostView, &'a HostSession, Decision)> {
+    let is_operators = |base: &Base<'_>| base.state == BaseState::Operator;
+    let has_ours = meant.iter().any(|(_, _, base)| !is_operators(base));
+    let mut doomed = Vec::new();
+    for (view, host, base) in meant {
+        match removal(view, base) {
+            Ok(decision) => doomed.push((*view, **host, decision)),
+            // What there is of ours goes all the same, and then nothing has failed.
+            Err(error) if is_operators(base) && has_ours => {
+                let left = format!("{}: {}", host.name(), error.message());
+                context.ui.note(&left);
+            }
+            Err(error) => outcome.errors.push(error.on_host(host.name())),
+        }
+    }
+    doomed
 }
 
 /// Deletes what was asked for, on all hosts at once where that can be.
@@ -203,16 +219,19 @@ fn sweep(
     }
 }
 
-/// The deletion that was asked for by name; none for what the name only happens to cover.
-fn removal(view: &HostView, base: &Base<'_>, asked: &str) -> Result<Option<Decision>> {
+/// That the operator's cache isn't ours to delete, by whatever name.
+fn operators(volume: &str) -> Error {
+    Error::permanent(
+        Reason::ForeignDomain,
+        format!("volume {volume} is the operator's cache: it was left alone"),
+    )
+}
+
+/// The deletion that was asked for by name.
+fn removal(view: &HostView, base: &Base<'_>) -> Result<Decision> {
     let volume = &base.volume.name;
     match base.state {
-        // Only its own name could mean it, and even then it isn't ours to delete.
-        BaseState::Operator if volume == asked => Err(Error::permanent(
-            Reason::ForeignDomain,
-            format!("volume {volume} is the operator's cache: it was left alone"),
-        )),
-        BaseState::Operator => Ok(None),
+        BaseState::Operator => Err(operators(volume)),
         BaseState::Pulling => Err(in_use("it is being pulled", volume)),
         BaseState::Ready if base.marker.is_none_or(|m| m.pulled().is_none()) => {
             Err(Error::permanent(
@@ -220,7 +239,7 @@ fn removal(view: &HostView, base: &Base<'_>, asked: &str) -> Result<Option<Decis
                 format!("volume {volume} has a marker that isn't egressctl's: it was left alone"),
             ))
         }
-        BaseState::Ready | BaseState::Unfinished => Ok(Some(Decision {
+        BaseState::Ready | BaseState::Unfinished => Ok(Decision {
             host: view.host.clone(),
             kind: Kind::Image,
             target: Target::Base {
@@ -230,7 +249,7 @@ fn removal(view: &HostView, base: &Base<'_>, asked: &str) -> Result<Option<Decis
                 ready: base.state == BaseState::Ready,
             },
             verdict: Ok("as asked".to_owned()),
-        })),
+        }),
     }
 }
 

@@ -194,8 +194,11 @@ fn the_operators_cache_is_used_where_its_digest_is_right_and_never_changed() {
         let _ = lab.run(sweep).exits(0).prints_only("");
         let _ = cli.run(sweep).exits(0).prints_only("");
     }
-    let rm = ["image", "rm", &theirs, "--zone", "nas1"];
-    let _ = cli.run(&rm).exits(1).says("left alone");
+    for what in [&theirs, key] {
+        let rm = ["image", "rm", what, "--zone", "nas1"];
+        let run = cli.run(&rm).exits(1).prints_only("");
+        run.says(&format!("{theirs} is the operator's cache"));
+    }
     assert_eq!(state(), before);
 
     // Another content: ours comes beside it.
@@ -204,6 +207,10 @@ fn the_operators_cache_is_used_where_its_digest_is_right_and_never_changed() {
     let (ours, brought) = pull(&cli, key, "always");
     assert!(brought && ours != theirs, "{ours}");
     assert_ready(&lab, "nas1", key);
+    // Which goes alone.
+    let rm = ["image", "rm", key, "--zone", "nas1"];
+    let run = cli.run(&rm).exits(0).prints(&ours);
+    run.says(&format!("{theirs} is the operator's cache"));
     assert_eq!(state(), before);
 }
 
