@@ -219,19 +219,15 @@ fn sweep(
     }
 }
 
-/// That the operator's cache isn't ours to delete, by whatever name.
-fn operators(volume: &str) -> Error {
-    Error::permanent(
-        Reason::ForeignDomain,
-        format!("volume {volume} is the operator's cache: it was left alone"),
-    )
-}
-
 /// The deletion that was asked for by name.
 fn removal(view: &HostView, base: &Base<'_>) -> Result<Decision> {
     let volume = &base.volume.name;
     match base.state {
-        BaseState::Operator => Err(operators(volume)),
+        // By whatever name it was meant.
+        BaseState::Operator => Err(Error::permanent(
+            Reason::ForeignDomain,
+            format!("volume {volume} is the operator's cache: it was left alone"),
+        )),
         BaseState::Pulling => Err(in_use("it is being pulled", volume)),
         BaseState::Ready if base.marker.is_none_or(|m| m.pulled().is_none()) => {
             Err(Error::permanent(
