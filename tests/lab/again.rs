@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::crash::faulty;
 use crate::instances::{create, fingerprint};
 use crate::lab;
 
@@ -134,4 +135,21 @@ fn what_a_repeated_create_does_not_apply_is_said() {
     again(&["--ttl", "9h", "--quiet"]).says_nothing();
     lab.run(&["extend", name, "--never"]).exits(0);
     again(&first).says("never expires");
+}
+
+/// A run without it would be an error, and a script that repeats it would make another one.
+#[test]
+fn an_instance_that_cannot_be_read_back_is_printed_as_it_was_defined() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-unread";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    // The first time its XML is asked for is after the start.
+    let blind = lab.cli().binary(binary);
+    let blind = blind.env("EGRESSCTL_FAULT", "error:virDomainGetXMLDesc:1");
+    let made = blind.run(&create(name, &["-o", "json"])).exits(0);
+    let found = lab.run(&["get", name, "-o", "json"]).exits(0);
+    assert_eq!(made.item(), found.item(), "{made}\n{found}");
 }
