@@ -29,7 +29,6 @@ pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
     name = "egressctl",
     version,
     propagate_version = true,
-    disable_help_subcommand = true,
     max_term_width = 80,
     after_help = "Examples:
   egressctl check

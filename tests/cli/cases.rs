@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
         "check --metrics .",
     ),
     ("unknown-subcommand", "remote", "crate"),
+    ("help-of-nothing", "none", "help nope"),
     ("unknown-option", "remote", "list --zonee nas1"),
     ("unknown-option-json", "remote", "list --zonee nas1 -o json"),
     ("error-among-events", "local", "get web1 --progress json"),

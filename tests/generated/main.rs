@@ -123,6 +123,10 @@ fn every_help_is_narrow_has_examples_and_needs_nothing() {
                 "{args:?}: no example of it in\n{help}"
             );
         }
+        let asked = run_without_anything(&sandbox, &[&["help"], &path[..]].concat());
+        let option = run_without_anything(&sandbox, &[&path[..], &["--help"]].concat());
+        assert_eq!(asked.stdout, option.stdout, "help {path:?}");
+        assert!(asked.status.success(), "help {path:?}");
     }
     let output = run_without_anything(&sandbox, &["--version"]);
     let version = format!("egressctl {}\n", env!("CARGO_PKG_VERSION"));

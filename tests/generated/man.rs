@@ -107,7 +107,8 @@ pub(crate) fn pages() -> BTreeMap<String, String> {
 
 /// A command of the built tree.
 pub(crate) fn find(path: &[String]) -> clap::Command {
-    let mut root = egressctl::cli::command();
+    // The pages are the help: there is none of `help` itself, which they would send to.
+    let mut root = egressctl::cli::command().disable_help_subcommand(true);
     root.build();
     let mut command = &root;
     for name in path {
