@@ -24,7 +24,8 @@ pub struct GcArgs {
     pub dry_run: bool,
     /// Delete our instances that aren't in this file (- for stdin): one uid,
     /// name or ID a line; # begins a comment. Listed ones stay even when
-    /// expired
+    /// expired. It must name all that are to stay on these hosts, whichever
+    /// provider entry or machine made them
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub keep: Option<PathBuf>,
     /// A keep list that is empty, or names no instance there is, is meant: keep
