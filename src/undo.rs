@@ -44,7 +44,7 @@ pub enum Made {
         /// The seed's.
         seed: String,
     },
-    /// A volume whose creation got no answer, so that nothing was written into it: it goes if it stays empty for [`BLANK`],
+    /// A volume whose creation got no answer, so that nothing was written into it: it goes if it stays empty for 3 s,
     /// as another process would fill its own at once.
     PerhapsBlank(String),
     /// A domain was defined, and perhaps started.
