@@ -4,7 +4,7 @@
 //! SIGSTOP or a paused VM make hours of it, in which somebody else may have made something new of that name. Slowness is
 //! not meant: a host's own calls take as long as they take, and are looked after where they are made.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -21,19 +21,22 @@ static TICKER: Once = Once::new();
 static NOTES: Mutex<Notes> = Mutex::new(Notes {
     last: None,
     suspensions: 0,
+    ticks: false,
 });
 
 /// When this process was last seen to run, and how often it was not.
 struct Notes {
     last: Option<Duration>,
     suspensions: u64,
+    /// Whether a thread notes: without one, only looks do, and a slow host would count as a suspension.
+    ticks: bool,
 }
 
 impl Notes {
     /// Notes that the process runs at this time; gives back how often it was suspended until now.
     fn note(&mut self, now: Duration) -> u64 {
         let last = self.last.replace(now).unwrap_or(now);
-        self.suspensions += u64::from(now.saturating_sub(last) >= GAP);
+        self.suspensions += u64::from(self.ticks && now.saturating_sub(last) >= GAP);
         self.suspensions
     }
 }
@@ -64,8 +67,11 @@ impl Awake {
                 }
             };
             let ticking = std::thread::Builder::new().name("awake".to_owned());
-            if let Err(error) = ticking.spawn(tick) {
-                log::debug!("nothing notes whether this process is suspended: {error}");
+            match ticking.spawn(tick) {
+                Ok(_) => notes().ticks = true,
+                Err(error) => {
+                    log::debug!("nothing notes whether this process is suspended: {error}");
+                }
             }
         });
         Awake {
@@ -92,8 +98,11 @@ impl Awake {
 }
 
 fn note() -> u64 {
-    let mut notes = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
-    notes.note(boot_time())
+    notes().note(boot_time())
+}
+
+fn notes() -> MutexGuard<'static, Notes> {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -105,6 +114,7 @@ mod tests {
         let mut notes = Notes {
             last: None,
             suspensions: 0,
+            ticks: true,
         };
         let mut at = Duration::from_secs(1000);
         assert_eq!(notes.note(at), 0, "there is nothing before the first");
@@ -113,6 +123,8 @@ mod tests {
         at += GAP;
         assert_eq!(notes.note(at), 1);
         assert_eq!(notes.note(at), 1, "it is counted once");
+        notes.ticks = false;
+        assert_eq!(notes.note(at + GAP), 1, "nobody noted in between");
     }
 
     #[test]
