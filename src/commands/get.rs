@@ -30,7 +30,10 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
     let instance = match host {
-        Some(host) => find::in_full(host, instance)?,
+        Some(host) => match find::in_full(host, instance) {
+            Ok(instance) => instance,
+            Err(error) => return context.ui.failures::<InstanceRecord>(vec![error]),
+        },
         None => instance,
     };
     if !managers.include(&instance) {
