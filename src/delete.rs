@@ -3,10 +3,16 @@
 //! What may be deleted is decided by marks, never by names alone: a domain by its metadata, volumes without a domain
 //! by the mark inside the seed, which therefore goes last.
 
+mod action;
 mod halfway;
 mod leftovers;
+mod nvram;
+mod seed_owner;
 
-pub use leftovers::{SEED_HEAD, seed_mark};
+pub use action::Act;
+use action::Action;
+use nvram::nvram_policy;
+pub use seed_owner::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
 
 use std::time::Duration;
 
@@ -20,51 +26,13 @@ use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell::quote;
-use crate::xml::domain_info::{DiskInfo, DiskSource, DomainInfo};
+use crate::xml::domain_info::{DiskInfo, DiskSource};
 use crate::xml::metadata::Manager;
 use crate::xml::volume::VolumeInfo;
-
-/// Where libvirt keeps the UEFI variables of its domains; a file elsewhere isn't a domain's own.
-const NVRAM_DIRECTORY: &str = "/qemu/nvram/";
 
 /// How often volumes without a domain are looked at before they are said to be left alone, and the time between.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Whether things are deleted, or only found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
-    /// They are deleted.
-    Delete,
-    /// Nothing is touched: [`Deleted::gone`] is what would go.
-    DryRun,
-}
-
-/// An act that follows a look, and is right as long as this process was awake since.
-#[derive(Clone, Copy)]
-struct Action {
-    act: Act,
-    awake: Awake,
-}
-
-impl Action {
-    fn from_now(act: Act) -> Self {
-        Action {
-            act,
-            awake: Awake::from_now(),
-        }
-    }
-
-    /// Whether something is really to be deleted.
-    ///
-    /// Errors: [`Reason::Suspended`].
-    fn is_due(self) -> Result<bool> {
-        match self.act {
-            Act::DryRun => Ok(false),
-            Act::Delete => self.awake.ensure().map(|()| true),
-        }
-    }
-}
 
 /// What was deleted, and what was left alone for a reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -449,32 +417,6 @@ fn delete_domain(
         ));
     }
     Ok(())
-}
-
-/// Whether the NVRAM file may go: only one in libvirt's own directory that no other domain uses.
-fn nvram_policy(hypervisor: &dyn Hypervisor, info: &DomainInfo) -> Result<NvramPolicy> {
-    let Some(path) = &info.nvram else {
-        return Ok(NvramPolicy::Remove);
-    };
-    // libvirt names the file after the domain: then there is nobody to ask.
-    if path.contains(NVRAM_DIRECTORY) && path.ends_with(&format!("/{}_VARS.fd", info.name)) {
-        return Ok(NvramPolicy::Remove);
-    }
-    if !path.contains(NVRAM_DIRECTORY) {
-        return Ok(NvramPolicy::Keep);
-    }
-    let running = hypervisor.list_domains()?.into_iter().map(|one| one.xml);
-    let defined = hypervisor
-        .list_definitions()?
-        .into_iter()
-        .map(|one| one.xml);
-    for xml in running.chain(defined) {
-        let other = DomainInfo::parse(&xml)?;
-        if other.uuid != info.uuid && other.nvram.as_ref() == Some(path) {
-            return Ok(NvramPolicy::Keep);
-        }
-    }
-    Ok(NvramPolicy::Remove)
 }
 
 fn delete_volume(

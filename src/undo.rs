@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::awake::Awake;
-use crate::delete::{SEED_HEAD, seed_mark};
+use crate::delete::{SEED_HEAD, SeedOwner, seed_owner};
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
@@ -11,7 +11,6 @@ use crate::inventory;
 use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
-use crate::owner::Owner;
 
 /// An interrupt closes the connection under a call, which the daemon may still carry out: what it makes is looked for only
 /// that much later.
@@ -134,9 +133,7 @@ impl Undo {
                 !matches!(held, Ok(true))
             }
             Made::Seed(name) => {
-                let mark = seed_mark(hypervisor, pool, name).ok().flatten();
-                let owner = mark.and_then(|mark| mark.owner);
-                owner.is_some_and(|owner| owner != Owner::this_process().to_word())
+                matches!(seed_owner(hypervisor, pool, name), Ok(SeedOwner::Another))
             }
             _ => false,
         })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::spec::{CreateSpec, Identity};
 use crate::awake::{Awake, boot_time};
-use crate::delete::{SEED_HEAD, seed_mark};
+use crate::delete::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
 use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::host::HostSession;
@@ -50,7 +50,8 @@ impl OwnSeed {
     /// Fails where another create may have taken the name over; to be asked right before anything is made by that name. Asks
     /// the host only where this one has been at it for so long that another may think it dead.
     ///
-    /// Errors: [`Reason::PoolBusy`], and a connection's.
+    /// Errors, both Transient: [`Reason::PoolBusy`], and [`Reason::InstanceNotFound`] where the seed was deleted; and a
+    /// connection's.
     pub(super) fn ensure_ours(
         &self,
         host: &HostSession,
@@ -60,13 +61,48 @@ impl OwnSeed {
         if self.lease.is_sure() {
             return Ok(());
         }
-        let mark = seed_mark(hypervisor, host.pool(), name)?;
-        let owner = mark.and_then(|mark| mark.owner);
-        if owner == Some(Owner::this_process().to_word()) {
-            return Ok(());
+        match seed_owner(hypervisor, host.pool(), name)? {
+            SeedOwner::Us => Ok(()),
+            SeedOwner::Nobody => Err(lost(&name.seed_volume())),
+            SeedOwner::Another => Err(overtaken(name)),
         }
-        Err(overtaken(name))
     }
+}
+
+/// Why the domain didn't start, where that is for want of a volume: a `delete` of the name that came before there was a
+/// domain takes whatever there is of seed and overlay, and another create may have made its own by now.
+pub(super) fn explain_start(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    error: Error,
+) -> Error {
+    if error.reason() != Reason::LibvirtError {
+        return error;
+    }
+    let overlay = name.overlay_volume();
+    let (owner, found) = parallel::both(
+        || seed_owner(hypervisor, host.pool(), name),
+        || hypervisor.find_volume_xml(host.pool(), &overlay),
+    );
+    let cause = match (owner, found) {
+        (Ok(SeedOwner::Nobody), _) => lost(&name.seed_volume()),
+        (Ok(SeedOwner::Another), _) => Error::transient(
+            Reason::PoolBusy,
+            format!(
+                "this instance's volumes were deleted, and another process is making {name} now"
+            ),
+        )
+        .hint("run the same command again: it takes what the other has made"),
+        (_, Ok(None)) => lost(&overlay),
+        _ => return error,
+    };
+    cause.because(error)
+}
+
+fn lost(volume: &str) -> Error {
+    let what = format!("volume {volume} was deleted while the instance was being made");
+    Error::transient(Reason::InstanceNotFound, what)
 }
 
 fn overtaken(name: &InstanceName) -> Error {

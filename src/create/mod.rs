@@ -275,7 +275,8 @@ fn make(
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
     // From here on others see the domain. One that took over right before that has put its own seed there.
     ensure_ours()?;
-    start(hypervisor, &domain).map_err(|error| lost_disk(host, hypervisor, spec, error))?;
+    start(hypervisor, &domain)
+        .map_err(|error| files::explain_start(host, hypervisor, &spec.name, error))?;
     if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
         ensure_running(hypervisor, &domain, found.state)?;
         return Ok(Outcome::Made(found));
@@ -284,20 +285,4 @@ fn make(
     ensure_running(hypervisor, &domain, state)?;
     // It runs, and nobody is to make it again for want of an answer: until it is looked at, it is what was defined.
     Ok(Outcome::Made(DomainInfo { domain, state, xml }))
-}
-
-/// A `delete` of the name that came before the domain was defined has found seed and overlay without one.
-fn lost_disk(
-    host: &HostSession,
-    hypervisor: &dyn Hypervisor,
-    spec: &CreateSpec,
-    error: Error,
-) -> Error {
-    let overlay = spec.name.overlay_volume();
-    let found = hypervisor.find_volume_xml(host.pool(), &overlay);
-    if error.reason() != Reason::LibvirtError || !matches!(found, Ok(None)) {
-        return error;
-    }
-    let what = format!("volume {overlay} was deleted while the instance was being made");
-    Error::transient(Reason::InstanceNotFound, what).because(error)
 }

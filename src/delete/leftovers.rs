@@ -1,6 +1,6 @@
 //! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
 
-use super::{Act, Action, Deleted, Kept, delete_volume, halfway, not_active};
+use super::{Act, Action, Deleted, Kept, delete_volume, halfway, not_active, seed_mark};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::inventory;
@@ -8,25 +8,8 @@ use crate::leftover::overlay_fault;
 use crate::libvirt::{Hypervisor, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
-use crate::seed::SeedMark;
 use crate::sharing::ensure_nobody_has;
 use crate::xml::volume::VolumeInfo;
-
-/// Enough of a seed to hold its mark, in bytes.
-pub const SEED_HEAD: usize = 40 * 1024;
-
-/// The mark inside the instance's seed volume, if there is one.
-pub fn seed_mark(
-    hypervisor: &dyn Hypervisor,
-    pool: &str,
-    name: &InstanceName,
-) -> Result<Option<SeedMark>> {
-    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
-    Ok(head
-        .as_deref()
-        .and_then(crate::seed::read_mark)
-        .filter(|mark| mark.name == name.as_str()))
-}
 
 /// Overlay and seed without a domain: ours only if the seed says so, and only if nothing uses them.
 pub(super) fn delete(

@@ -176,6 +176,32 @@ fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
 }
 
 #[test]
+fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-bereft";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    // A delete that came before there was a domain takes what there was by then: the seed, or the overlay as well.
+    let slow = lab.cli().binary(binary);
+    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainCreate:1");
+    for volume in [format!("{name}-seed.iso"), format!("{name}.qcow2")] {
+        let creating = slow.start(&create(name, &["-o", "json"]));
+        wait_until("it is defined", Duration::from_secs(20), || {
+            lab.has_domain("nas1", name)
+        });
+        lab.virsh("nas1", &["vol-delete", "--pool", "default", &volume]);
+        let run = creating.wait().exits(4);
+        run.fails_with("InstanceNotFound", "run it again to make it anew")
+            .says(&format!("volume {volume} was deleted"));
+        assert!(!lab.has_domain("nas1", name), "undone");
+        assert!(lab.volumes("nas1", name).is_empty(), "undone");
+    }
+    lab.run(&create(name, &[])).exits(0);
+}
+
+#[test]
 fn what_somebody_starts_while_it_is_deleted_does_not_run_on() {
     let lab = lab!();
     let Some(binary) = faulty() else { return };

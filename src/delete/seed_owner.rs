@@ -1,0 +1,50 @@
+//! Whose an instance's seed volume is, by the mark inside it.
+
+use crate::error::Result;
+use crate::libvirt::Hypervisor;
+use crate::name::InstanceName;
+use crate::owner::Owner;
+use crate::seed::SeedMark;
+
+/// Enough of a seed to hold its mark, in bytes.
+pub const SEED_HEAD: usize = 40 * 1024;
+
+/// The mark inside the instance's seed volume, if there is one.
+pub fn seed_mark(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    name: &InstanceName,
+) -> Result<Option<SeedMark>> {
+    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
+    Ok(head
+        .as_deref()
+        .and_then(crate::seed::read_mark)
+        .filter(|mark| mark.name == name.as_str()))
+}
+
+/// Whose seed has an instance's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeedOwner {
+    /// There is none, or none that says who made it.
+    Nobody,
+    /// This process made it.
+    Us,
+    /// Another one did.
+    Another,
+}
+
+/// Whose the instance's seed is now: a create may take over a name whose owner shows no sign of life, and a delete may
+/// find a seed before there is a domain.
+pub fn seed_owner(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    name: &InstanceName,
+) -> Result<SeedOwner> {
+    let mark = seed_mark(hypervisor, pool, name)?;
+    let owner = mark.and_then(|mark| mark.owner);
+    Ok(match owner {
+        None => SeedOwner::Nobody,
+        Some(owner) if owner == Owner::this_process().to_word() => SeedOwner::Us,
+        Some(_) => SeedOwner::Another,
+    })
+}
