@@ -239,11 +239,9 @@ fn a_busy_server_is_tried_again_and_refused_keys_are_not() {
     for result in results {
         assert!(result.is_ok(), "{}", told(&result.unwrap_err()));
     }
-    assert!(
-        sshd.log().contains("MaxStartups"),
-        "never busy: {}",
-        sshd.log()
-    );
+    // It writes it either way: of a connection that it drops, and of how long it had to drop some.
+    let is_busy = sshd.log().to_lowercase().contains("maxstartups");
+    assert!(is_busy, "never busy: {}", sshd.log());
     let accepted = sshd
         .log()
         .matches("Connection closed by authenticating")
