@@ -4,6 +4,7 @@
 //! by the mark inside the seed, which therefore goes last.
 
 mod action;
+mod disk;
 mod halfway;
 mod leftovers;
 mod nvram;
@@ -11,7 +12,8 @@ mod seed_owner;
 
 pub use action::Act;
 use action::Action;
-use nvram::nvram_policy;
+pub use disk::{disk_path, moved_disk};
+pub use nvram::nvram_policy;
 pub use seed_owner::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
 
 use std::time::Duration;
@@ -26,8 +28,7 @@ use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell::quote;
-use crate::xml::domain_info::{DiskInfo, DiskSource};
-use crate::xml::metadata::Manager;
+use crate::xml;
 use crate::xml::volume::VolumeInfo;
 
 /// How often volumes without a domain are looked at before they are said to be left alone, and the time between.
@@ -52,8 +53,19 @@ pub struct Kept {
     pub what: String,
     /// Why.
     pub why: String,
-    /// Whether it is ours, and stays because something uses it, or may.
-    pub used: bool,
+    /// On what ground.
+    pub stays: Stays,
+}
+
+/// On what ground something stays that was found under an instance's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stays {
+    /// It is ours, and something uses it, or may, or needs it to be known by.
+    Used,
+    /// Nothing shows that it is ours, and nobody is seen to use it.
+    Unowned,
+    /// Nothing shows that it is ours, and somebody uses it, or may.
+    Anothers,
 }
 
 /// Deletes the instance of that name, or what is left of it.
@@ -137,20 +149,41 @@ fn delete_found(
     } else {
         hypervisor.find_pool(pool)?
     };
-    let volumes = if pool_is_there(host, pool, found.as_ref(), name)? {
-        own_volumes(host, hypervisor, pool, instance, name)?
+    let volumes = if let Some(found) = active_pool(host, pool, found, name)? {
+        own_volumes(host, hypervisor, &found, instance, name)?
     } else {
         let gone = "is gone: only the domain is left to delete";
-        deleted.notes.push(format!("storage pool {pool} {gone}"));
+        let disk = disk_path(instance).unwrap_or("unknown");
+        deleted
+            .notes
+            .push(format!("storage pool {pool} {gone}; its disk was {disk}"));
         Vec::new()
     };
-    ensure_unused(host, hypervisor, pool, instance, &volumes, files)?;
+    let read;
+    let files = match files {
+        None if !volumes.is_empty() => {
+            inventory::refresh(hypervisor, pool)?;
+            read = Files::read(host.name(), hypervisor, pool)?;
+            Some(&read)
+        }
+        files => files,
+    };
+    if let Some(files) = files {
+        ensure_unused(host, pool, instance, &volumes, files)?;
+    }
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
     let mut done = || {
-        delete_domain(hypervisor, instance, action, &mut deleted)?;
-        names
-            .iter()
-            .try_for_each(|volume| delete_volume(hypervisor, pool, volume, action, &mut deleted))
+        delete_domain(hypervisor, instance, files, action, &mut deleted)?;
+        for volume in &names {
+            // The name is free now: who took it has cleared away what was there, and these are his.
+            if action.is_due()? && hypervisor.find_domain(name.as_str())?.is_some() {
+                let anew = "an instance of that name was made anew meanwhile, and has its volumes";
+                deleted.notes.push(anew.to_owned());
+                break;
+            }
+            delete_volume(hypervisor, pool, volume, action, &mut deleted)?;
+        }
+        Ok(())
     };
     match done() {
         Ok(()) => Ok(deleted),
@@ -174,23 +207,11 @@ fn pool_of<'a>(host: &'a HostSession, instance: &'a Instance, name: &InstanceNam
 /// Somebody may have put a clone on the overlay: its contents would go with it.
 fn ensure_unused(
     host: &HostSession,
-    hypervisor: &dyn Hypervisor,
     pool: &str,
     instance: &Instance,
     volumes: &[VolumeInfo],
-    files: Option<&Files>,
+    files: &Files,
 ) -> Result<()> {
-    if volumes.is_empty() {
-        return Ok(());
-    }
-    let read;
-    let files = if let Some(files) = files {
-        files
-    } else {
-        inventory::refresh(hypervisor, pool)?;
-        read = Files::read(host.name(), hypervisor, pool)?;
-        &read
-    };
     let domain = &instance.domain.name;
     for volume in volumes {
         let users = files.others_seen_using(&volume.path, domain);
@@ -263,23 +284,25 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
     Err(error.on_host(&instance.host))
 }
 
-/// Whether the pool exists. One that isn't active hides its volumes, and without their domain nobody would think of
-/// them: that is an error.
-fn pool_is_there(
+/// The pool, if it exists. One that isn't active hides its volumes, and without their domain nobody would think of them:
+/// that is an error.
+fn active_pool(
     host: &HostSession,
     pool: &str,
-    found: Option<&PoolInfo>,
+    found: Option<PoolInfo>,
     name: &InstanceName,
-) -> Result<bool> {
-    match found {
-        None => Ok(false),
-        Some(found) if found.active => Ok(true),
-        Some(_) => Err(not_active(
-            host,
-            pool,
-            &format!("the volumes of {name} can't be deleted: nothing was touched"),
-        )),
+) -> Result<Option<xml::pool::PoolInfo>> {
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    if found.active {
+        return xml::pool::PoolInfo::parse(&found.xml).map(Some);
     }
+    Err(not_active(
+        host,
+        pool,
+        &format!("the volumes of {name} can't be deleted: nothing was touched"),
+    ))
 }
 
 fn not_active(host: &HostSession, pool: &str, so: &str) -> Error {
@@ -297,103 +320,46 @@ fn not_active(host: &HostSession, pool: &str, so: &str) -> Error {
 fn own_volumes(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
-    pool: &str,
+    pool: &xml::pool::PoolInfo,
     instance: &Instance,
     name: &InstanceName,
 ) -> Result<Vec<VolumeInfo>> {
-    let find = |volume: &str| inventory::find_volume(hypervisor, pool, volume);
+    let find = |volume: &str| inventory::find_volume(hypervisor, &pool.name, volume);
     let volumes = [name.overlay_volume(), name.seed_volume()];
     let (overlay, seed) = parallel::both(|| find(&volumes[0]), || find(&volumes[1]));
-    let (overlay, seed) = (overlay?, seed?);
-    let path = overlay.as_ref().map(|overlay| overlay.path.as_str());
-    ensure_disk_is_overlay(host, path, instance)?;
+    let (mut overlay, seed) = (overlay?, seed?);
+    if overlay.is_none() {
+        // libvirt knows only of what was there when it last looked.
+        inventory::refresh(hypervisor, &pool.name)?;
+        overlay = find(&volumes[0])?;
+    }
+    match &overlay {
+        Some(overlay) => disk::ensure_is_overlay(host, &overlay.path, instance)?,
+        None => disk::ensure_gone(host, hypervisor, pool, instance, &volumes[0])?,
+    }
     let mut own: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
     own.retain(|volume| {
         let recorded = instance.metadata().is_some_and(|m| {
             m.volumes
                 .iter()
-                .any(|v| v.name == volume.name && v.pool == pool)
+                .any(|v| v.name == volume.name && v.pool == pool.name)
         });
         recorded || instance.info.paths().any(|path| path == volume.path)
     });
     Ok(own)
 }
 
-/// An external snapshot puts another file in the overlay's place: deleting would lose or leak it.
-fn ensure_disk_is_overlay(
-    host: &HostSession,
-    overlay: Option<&str>,
-    instance: &Instance,
-) -> Result<()> {
-    let Some((source, overlay)) =
-        overlay.and_then(|path| Some((moved_disk(instance, path)?, path)))
-    else {
-        return Ok(());
-    };
-    let name = &instance.domain.name;
-    let what = format!("the disk of {name} is {source}, not its overlay");
-    let error = |why: &str| {
-        let error = Error::permanent(
-            Reason::InDoubt,
-            format!("{what}: {why}; nothing was touched"),
-        );
-        error.on_host(host.name())
-    };
-    // A running domain's chain is known: what isn't in it can't be merged into.
-    let chain = disk_of(instance)
-        .map(|disk| &disk.backing[..])
-        .unwrap_or_default();
-    let is_in_chain = chain
-        .iter()
-        .any(|one| matches!(one, DiskSource::Path(path) if path == overlay));
-    if instance.state.is_active() && !is_in_chain {
-        let hint =
-            format!("on the host: virsh domblklist {name}; what egressctl made is {overlay}");
-        return Err(error("was it copied, or the storage pool moved?").hint(hint));
-    }
-    let error = error("a snapshot made outside libvirt's metadata?");
-    Err(error.hint(merge_hint(instance, overlay)))
-}
-
-/// The file that an instance's disk is in, where that isn't its overlay at this path. Pure.
-pub fn moved_disk<'a>(instance: &'a Instance, overlay: &str) -> Option<&'a str> {
-    if instance.manager() != Some(Manager::Egressctl) {
-        return None;
-    }
-    match &disk_of(instance)?.source {
-        DiskSource::Path(path) if path != overlay => Some(path),
-        _ => None,
-    }
-}
-
-fn disk_of(instance: &Instance) -> Option<&DiskInfo> {
-    let mut disks = instance.info.disks.iter();
-    disks.find(|disk| !disk.readonly && disk.target == "vda")
-}
-
-/// A domain's disk is merged while it runs. Without --base it would be merged further down: into the base image, which
-/// others share.
-fn merge_hint(instance: &Instance, overlay: &str) -> String {
-    let name = &instance.domain.name;
-    let overlay = quote(overlay);
-    let merge = format!("virsh blockcommit {name} vda --base {overlay} --active --pivot --delete");
-    if instance.state.is_active() {
-        format!("merge it first, on the host: {merge}")
-    } else {
-        format!("start and merge it first, on the host: virsh start {name} && {merge}")
-    }
-}
-
 fn delete_domain(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
+    files: Option<&Files>,
     action: Action,
     deleted: &mut Deleted,
 ) -> Result<()> {
     let name = &instance.domain.name;
     // What is defined counts: undefining deletes the file that is named there.
     let defined = instance.defined.as_deref().unwrap_or(&instance.info);
-    let nvram = nvram_policy(hypervisor, defined)?;
+    let nvram = nvram_policy(hypervisor, defined, files)?;
     if action.is_due()? {
         let destroy = || {
             hypervisor
@@ -413,7 +379,7 @@ fn delete_domain(
     deleted.gone.push(format!("domain {name}"));
     if let (NvramPolicy::Keep, Some(path)) = (nvram, &defined.nvram) {
         deleted.notes.push(format!(
-            "{path} stays: it isn't the domain's own NVRAM file"
+            "{path} stays: it isn't the domain's own NVRAM file, or another domain names it"
         ));
     }
     Ok(())

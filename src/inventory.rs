@@ -44,6 +44,13 @@ pub fn users_of_path(hypervisor: &dyn Hypervisor, pool: &str, path: &str) -> Res
     Ok(Files::read("", hypervisor, pool)?.users_of(path))
 }
 
+/// Whether there surely is no such file on the host: where it runs no commands for us, nobody can say.
+pub fn is_gone(hypervisor: &dyn Hypervisor, path: &str) -> Result<bool> {
+    let answers = questions::ask(hypervisor, &[path.to_owned()], "echo there")?;
+    let mut answers = answers.into_iter();
+    Ok(answers.any(|(_, answer)| answer.as_deref() == Some(questions::GONE)))
+}
+
 /// Lets libvirt look into the pool's directory: it doesn't know of a file that somebody made beside it, an overlay by
 /// `qemu-img` say. A pool that is busy, with an upload or a volume that is being made, can't be looked into now.
 ///

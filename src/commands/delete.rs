@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Context;
 use crate::cli::DeleteArgs;
-use crate::delete::{Act, Kept, delete};
+use crate::delete::{Act, Kept, Stays, delete};
 use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
@@ -196,7 +196,11 @@ fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
         error.because(format!("{what} was left alone: {why}"))
     });
     // No hint may delete what somebody builds on.
-    if kept.iter().any(|kept| kept.used) {
+    let any = |stays| kept.iter().any(|kept| kept.stays == stays);
+    if any(Stays::Anothers) {
+        return error.hint("it belongs to what uses it: there is nothing to delete");
+    }
+    if any(Stays::Used) {
         return error.hint("what uses it goes first, if nobody needs it; then run it again");
     }
     let first = kept

@@ -3,18 +3,21 @@
 //! A daemon may carry out a definition after its client gave up waiting and took the volumes back. Nothing but the
 //! definition is left then, and there is nothing in it to lose.
 
+use crate::delete::{disk_path, nvram_policy};
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
-use crate::libvirt::{DomainState, Hypervisor, NvramPolicy};
+use crate::libvirt::{DomainState, Hypervisor};
 use crate::name::InstanceName;
 use crate::shell;
+use crate::xml::pool::PoolInfo;
 
-/// Whether the instance, which is the one wanted, is hollow: shut off, and its overlay isn't in the pool.
+/// Whether the instance, which is the one wanted, is hollow: shut off, and its overlay, which is its disk, isn't in the pool.
 ///
-/// A pool that isn't active can't say, and its instances may still run: then it isn't.
+/// A pool that isn't active can't say, and its instances may still run: then it isn't. Neither is one whose disk is
+/// anywhere else, since the pool was defined anew, say: it starts from there.
 pub(super) fn is_hollow(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -29,10 +32,14 @@ pub(super) fn is_hollow(
         let mut volumes = metadata.volumes.iter();
         volumes.any(|volume| volume.pool == host.pool() && volume.name == overlay)
     });
-    let active = hypervisor
-        .find_pool(host.pool())?
-        .is_some_and(|pool| pool.active);
-    if !recorded || !active {
+    let Some(pool) = hypervisor.find_pool(host.pool())? else {
+        return Ok(false);
+    };
+    if !recorded || !pool.active {
+        return Ok(false);
+    }
+    let expected = PoolInfo::parse(&pool.xml)?.path_of(&overlay);
+    if expected.is_none() || disk_path(instance) != expected.as_deref() {
         return Ok(false);
     }
     // libvirt knows only of what was there when it last looked.
@@ -51,9 +58,10 @@ pub(super) fn clear(
 ) -> Result<()> {
     ensure_base(host, instance, base)?;
     let name = &instance.domain.name;
+    let nvram = nvram_policy(hypervisor, &instance.info, None)?;
     log::info!("host={} undefining {name}, whose disk is gone", host.name());
     hypervisor
-        .undefine_domain(&instance.domain, NvramPolicy::Remove)
+        .undefine_domain(&instance.domain, nvram)
         .map_err(|error| error.while_doing(format!("undefining domain {name}, whose disk is gone")))
 }
 

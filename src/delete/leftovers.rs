@@ -1,9 +1,9 @@
 //! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
 
-use super::{Act, Action, Deleted, Kept, delete_volume, halfway, not_active, seed_mark};
+use super::{Act, Action, Deleted, Kept, Stays, delete_volume, halfway, not_active, seed_mark};
 use crate::error::Result;
 use crate::host::HostSession;
-use crate::inventory;
+use crate::inventory::{self, Files};
 use crate::leftover::overlay_fault;
 use crate::libvirt::{Hypervisor, PoolInfo};
 use crate::name::InstanceName;
@@ -47,12 +47,10 @@ pub(super) fn delete(
     }
     if seed_mark(hypervisor, host.pool(), name)?.is_none() {
         let why = "nothing shows that egressctl made it";
-        keep(&there, why, false, &mut deleted);
-        return Ok(deleted);
+        return keep_anothers(host, hypervisor, &there, why);
     }
     if let Some(fault) = fault {
-        keep(&there, &fault, false, &mut deleted);
-        return Ok(deleted);
+        return keep_anothers(host, hypervisor, &there, &fault);
     }
     if let Some(seed) = there.last() {
         // With a mark there is a seed, and it is the last.
@@ -73,22 +71,45 @@ pub(super) fn delete(
             keep(
                 &there[at..=at],
                 &format!("used by {}", users.join(", ")),
-                true,
+                Stays::Used,
                 &mut deleted,
             );
             // The seed is the mark: it stays as long as the overlay does.
             let why = format!("it shows whose {} is", volume.name);
-            keep(&there[at + 1..], &why, true, &mut deleted);
+            keep(&there[at + 1..], &why, Stays::Used, &mut deleted);
             break;
         }
     }
     Ok(deleted)
 }
 
-fn keep(volumes: &[VolumeInfo], why: &str, used: bool, deleted: &mut Deleted) {
+/// Leaves alone what may not be ours, and finds out whether anybody uses it: nobody is to be told to delete that.
+fn keep_anothers(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    there: &[VolumeInfo],
+    why: &str,
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
+    inventory::refresh(hypervisor, host.pool())?;
+    let files = Files::read(host.name(), hypervisor, host.pool())?;
+    for volume in there {
+        let users = files.users_of(&volume.path);
+        let (why, stays) = if users.is_empty() {
+            (why.to_owned(), Stays::Unowned)
+        } else {
+            let used = format!("{why}, and it is used by {}", users.join(", "));
+            (used, Stays::Anothers)
+        };
+        keep(std::slice::from_ref(volume), &why, stays, &mut deleted);
+    }
+    Ok(deleted)
+}
+
+fn keep(volumes: &[VolumeInfo], why: &str, stays: Stays, deleted: &mut Deleted) {
     deleted.kept.extend(volumes.iter().map(|volume| Kept {
         what: format!("volume {}", volume.name),
         why: why.to_owned(),
-        used,
+        stays,
     }));
 }

@@ -17,6 +17,7 @@ use crate::owner::{Liveness, Owner};
 use crate::parallel;
 use crate::seed::{self, SeedMark};
 use crate::sharing::{Sharing, sharing};
+use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeInfo;
 
 /// Streams of one connection under way at once.
@@ -32,6 +33,8 @@ pub struct HostView {
     pub host: String,
     /// Domains and volumes.
     pub files: Files,
+    /// The pool itself.
+    pub pool: Option<PoolInfo>,
     /// The seeds that no domain has, by volume.
     pub seeds: BTreeMap<String, SeedView>,
     /// The markers of what is named like our base images, by base volume.
@@ -112,6 +115,7 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
         claims,
         clock_offset,
         shared: shared?,
+        pool: Some(pool),
         files,
     })
 }

@@ -49,6 +49,12 @@ impl PoolInfo {
         })
     }
 
+    /// Where a volume of that name is on the host, or would be.
+    pub fn path_of(&self, volume: &str) -> Option<String> {
+        let path = self.path.as_ref()?;
+        Some(format!("{}/{volume}", path.trim_end_matches('/')))
+    }
+
     /// Whether its volumes are files that can be qcow2 overlays: directories, local or network file systems.
     /// In the others (logical, zfs, rbd, disk…) a volume is a block device or remote object of fixed format.
     pub fn holds_qcow2(&self) -> bool {

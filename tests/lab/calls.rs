@@ -71,7 +71,8 @@ const GET: &[(&str, usize)] = &[
 fn delete(domains: usize, volumes: usize) -> Vec<(&'static str, usize)> {
     vec![
         ("virConnectOpen", 1),
-        ("virDomainLookupByName", 1),
+        // And whether the name is still free, before each of its volumes goes.
+        ("virDomainLookupByName", 3),
         ("virDomainGetState", 1),
         ("virStoragePoolLookupByName", 1),
         ("virStoragePoolGetInfo", 1),

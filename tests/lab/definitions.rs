@@ -283,6 +283,30 @@ fn an_nvram_file_that_the_definition_names_stays_unless_it_is_its_own() {
 }
 
 #[test]
+fn an_nvram_file_that_a_copy_names_stays() {
+    let lab = lab!();
+    let (name, copy) = ("lt-nvram", "lt-nvram-copy");
+    let (_instance, _copy) = (lab.instance(name), lab.instance(copy));
+    lab.run(&create(name, &[])).exits(0);
+    let own = format!("/var/lib/libvirt/qemu/nvram/{name}_VARS.fd");
+    // As `virsh dumpxml | sed | virsh define` makes one, with a disk of its own or none.
+    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    let end = "</os>";
+    let os = &xml[xml.find("<os").unwrap()..xml.find(end).unwrap() + end.len()];
+    assert!(os.contains(&own), "{os}");
+    let made = format!(
+        "<domain type='qemu'><name>{copy}</name><memory>65536</memory>{os}<features><acpi/></features></domain>"
+    );
+    lab.on(
+        "nas1",
+        &format!("cat > /tmp/{copy}.xml <<'END'\n{made}\nEND\nvirsh -q define /tmp/{copy}.xml"),
+    );
+    let run = lab.run(&["delete", name]).exits(0);
+    run.says("another domain names it");
+    lab.on("nas1", &format!("test -e {own}"));
+}
+
+#[test]
 fn a_file_is_known_by_another_path_too() {
     let lab = lab!();
     let name = "lt-linked";

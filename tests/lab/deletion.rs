@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::instances::create;
 use crate::lab;
-use crate::support::HOSTS;
+use crate::support::{HOSTS, POOL_DIR};
 
 #[test]
 fn delete_leaves_only_base_and_marker_and_may_be_repeated() {
@@ -134,6 +134,49 @@ fn a_disk_that_a_snapshot_moved_is_in_doubt_until_it_is_merged() {
     assert!(!lab.has_domain("nas1", name));
     crate::pull::assert_ready(&lab, "nas1", key);
     assert_eq!(lab.volumes("nas1", &format!("{name}.s1")), [""; 0]);
+}
+
+#[test]
+fn a_disk_that_is_in_another_directory_now_is_used_and_never_forgotten() {
+    let lab = lab!();
+    let name = "lt-carried";
+    let dir = "/var/lib/libvirt/lt-carried";
+    let _instance = lab.instance(name);
+    let make = format!("mkdir -p {dir} && touch {dir}/other");
+    let _directory = lab.change("nas1", &make, "rm -rf /var/lib/libvirt/lt-carried");
+    lab.run(&create(name, &["--ttl", "1s"])).exits(0);
+    lab.virsh("nas1", &["destroy", name]);
+    // As after the pool was defined anew, or the disk copied.
+    let carry = format!(
+        "mv {POOL_DIR}/{name}.qcow2 {dir}/ && virsh -q pool-refresh default && \
+         virsh dumpxml --inactive {name} | sed 's|{POOL_DIR}/{name}.qcow2|{dir}/{name}.qcow2|' > {dir}/xml && \
+         virsh -q define {dir}/xml"
+    );
+    lab.on("nas1", &carry);
+    let state = || {
+        let files = lab.on("nas1", &format!("ls {dir} && ls {POOL_DIR}/{name}*"));
+        (files, lab.virsh("nas1", &["dumpxml", "--inactive", name]))
+    };
+    let before = state();
+    let gc = ["gc", "--min-age", "0s", "--zone", "nas1", "--explain"];
+    for more in [&[][..], &["--dry-run"]] {
+        let run = lab.run(&[&gc[..], more].concat()).exits(0);
+        run.prints(&format!("its disk is {dir}/{name}.qcow2"));
+        let run = lab.run(&[&["delete", name, "-o", "json"], more].concat());
+        run.exits(1)
+            .fails_with("InDoubt", &format!("and delete {dir}/{name}.qcow2"));
+        assert_eq!(state(), before, "nothing was touched");
+    }
+    // It isn't made anew, but started from there, once it has time again.
+    lab.run(&["extend", name, "1h"]).exits(0);
+    let uuid = lab.virsh("nas1", &["domuuid", name]);
+    lab.run(&create(name, &["--ttl", "1h"])).exits(0);
+    assert_eq!(lab.virsh("nas1", &["domuuid", name]), uuid);
+    assert!(lab.virsh("nas1", &["domstate", name]).contains("running"));
+    // Once the file is gone, there is nothing to lose.
+    lab.on("nas1", &format!("rm {dir}/{name}.qcow2"));
+    lab.run(&["delete", name]).exits(0);
+    assert!(!lab.has_domain("nas1", name) && lab.volumes("nas1", name).is_empty());
 }
 
 #[test]

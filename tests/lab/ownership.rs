@@ -329,6 +329,17 @@ fn other_peoples_volumes_are_neither_used_nor_deleted() {
             ),
             before
         );
+        // What somebody uses, nobody is told to delete.
+        let shop = format!(
+            "<domain type='qemu'><name>lt-shop</name><memory>65536</memory><os><type>hvm</type></os><devices><disk type='file'><source file='{POOL_DIR}/{file}'/><target dev='vda'/></disk></devices></domain>"
+        );
+        {
+            let define =
+                format!("echo \"{shop}\" > /tmp/lt-shop.xml && virsh -q define /tmp/lt-shop.xml");
+            let _shop = lab.change("nas1", &define, "virsh -q undefine lt-shop");
+            let run = lab.run(&["delete", name]).exits(1).says("domain lt-shop");
+            run.never_says("vol-delete");
+        }
         lab.virsh("nas1", &["vol-delete", "--pool", "default", file]);
     }
 }

@@ -96,8 +96,16 @@ fn ensure_may_go(
         .clock
         .mark_is_older(metadata.created_at, judge.rules.min_age)
         .map_err(|young| young.to_string())?;
-    if let Some(overlay) = files.volume(&name.overlay_volume())
-        && let Some(disk) = moved_disk(instance, &overlay.path)
+    let overlay = name.overlay_volume();
+    let known = files.volume(&overlay).map(|info| info.path.clone());
+    // Without an overlay in its pool, the disk is gone, or somewhere else.
+    let expected = || {
+        let pool = judge.view.pool.as_ref()?;
+        let recorded = instance.is_recorded_in(&pool.name);
+        recorded.then(|| pool.path_of(&overlay)).flatten()
+    };
+    if let Some(path) = known.or_else(expected)
+        && let Some(disk) = moved_disk(instance, &path)
     {
         return Err(format!("in doubt: its disk is {disk}, not its overlay"));
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::inventory::tests::{DIR, disk, overlay};
+use crate::xml::pool::PoolInfo;
 
 /// One instance `web` with changed metadata, and what comes of it.
 struct Case {
@@ -298,5 +299,31 @@ fn a_renamed_instance_stays() {
         let decided = plan(&[view], &rules(None, &[]), now());
         assert_eq!(words(&decided), [format!("-expired {name}")]);
         assert!(reason(&decided).starts_with("in doubt"), "{name}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_not_in_its_pool_is_in_doubt_and_one_that_is_nowhere_is_not() {
+    let mut old = metadata("web");
+    old.expires_at = Some(ago(1));
+    let table = [
+        (format!("{DIR}/web.qcow2"), "default", GOES_EXPIRED),
+        ("/data/web.qcow2".to_owned(), "default", STAYS_EXPIRED),
+        // Recorded in another pool: the deletion itself looks there.
+        ("/data/web.qcow2".to_owned(), "old", GOES_EXPIRED),
+    ];
+    for (path, pool, expected) in table {
+        let mut old = old.clone();
+        for volume in &mut old.volumes {
+            pool.clone_into(&mut volume.pool);
+        }
+        let web = domain("web", &old.to_xml().unwrap(), &disk(&path));
+        let mut view = view(vec![web], Vec::new());
+        let xml = format!(
+            "<pool type='dir'><name>default</name><target><path>{DIR}/</path></target></pool>"
+        );
+        view.pool = Some(PoolInfo::parse(&xml).unwrap());
+        let decisions = plan(&[view], &rules(None, &[]), now());
+        assert_eq!(words(&decisions), expected, "{path} {pool}");
     }
 }
