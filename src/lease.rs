@@ -8,6 +8,11 @@ use crate::awake::boot_time;
 /// Whoever takes over from the dead needs this long to do so.
 const TAKING_OVER: Duration = Duration::from_secs(5);
 
+/// Several may find the same one dead and remove what it left, each after a look of its own; the last of these removals may
+/// reach the host when another has made its own of that name. So much later none is on its way any more: a process may have
+/// slept for 4 s unnoticed ([`crate::awake`]), and then there is the way to the host.
+pub(crate) const SETTLING: Duration = Duration::from_secs(5);
+
 /// How long to wait for a sign of life that counts as dead after `stale`. Tests that have killed the other themselves, at every
 /// call in turn, needn't wait for so long each time.
 pub(crate) fn patience(stale: Duration) -> Duration {

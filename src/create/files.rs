@@ -12,7 +12,7 @@ use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::inventory;
-use crate::lease::{Lease, patience};
+use crate::lease::{Lease, SETTLING, patience};
 use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
@@ -100,6 +100,31 @@ pub(super) fn explain_start(
     cause.because(error)
 }
 
+/// Why an instance that was there already didn't start, where that is for want of its seed.
+pub(super) fn explain_restart(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    spec: &CreateSpec,
+    id: &str,
+    error: Error,
+) -> Error {
+    let seed = spec.name.seed_volume();
+    let find = || hypervisor.find_volume_xml(host.pool(), &seed);
+    if error.reason() != Reason::LibvirtError || !matches!(find(), Ok(None)) {
+        return error;
+    }
+    let what = format!(
+        "volume {seed} is gone, without which {} can't start",
+        spec.name
+    );
+    let anew = format!(
+        "what is on its disk goes with it: egressctl delete {id}, then the same command again makes it anew"
+    );
+    Error::permanent(Reason::InDoubt, what)
+        .because(error)
+        .hint(anew)
+}
+
 fn lost(volume: &str) -> Error {
     let what = format!("volume {volume} was deleted while the instance was being made");
     Error::transient(Reason::InstanceNotFound, what)
@@ -128,34 +153,61 @@ pub(super) fn make_seed(
         size: image.len() as u64,
     }
     .to_xml()?;
-    let lease = loop {
+    let mut was_anothers = false;
+    loop {
         host.cancels().work.check()?;
         let lease = Lease::begin(SEED_STALE);
         let created = hypervisor
             .create_volume(host.pool(), &volume, &xml)
             .inspect_err(|error| undo.perhaps_made(&volume, error))
             .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
-        if created {
-            break lease;
+        if !created {
+            was_anothers = true;
+            if let Some(instance) = settle_other(host, hypervisor, spec)? {
+                return Ok(Seeded::DomainAppeared(Box::new(instance)));
+            }
+            continue;
         }
-        if let Some(instance) = settle_other(host, hypervisor, spec)? {
-            return Ok(Seeded::DomainAppeared(Box::new(instance)));
+        let made = Made::Seed(spec.name.clone());
+        undo.made(made.clone());
+        let seed = fill(host, hypervisor, &spec.name, &image, lease)?;
+        if !was_anothers || settles(host, hypervisor, &spec.name)? {
+            return Ok(Seeded::Made(seed));
         }
-    };
-    undo.made(Made::Seed(spec.name.clone()));
+        undo.forget(&made);
+    }
+}
+
+fn fill(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    image: &[u8],
+    lease: Lease,
+) -> Result<OwnSeed> {
     if !lease.is_sure() {
         // It says nobody's name yet: whoever waited for it may have made one of its own by now.
-        return Err(overtaken(&spec.name));
+        return Err(overtaken(name));
     }
+    let volume = name.seed_volume();
     let sent = boot_time();
     let (path, filled) = parallel::both(
         || hypervisor.volume_path(host.pool(), &volume),
-        || hypervisor.write_volume(host.pool(), &volume, &image),
+        || hypervisor.write_volume(host.pool(), &volume, image),
     );
     filled?;
     lease.renew(sent);
     let path = path?;
-    Ok(Seeded::Made(OwnSeed { path, lease }))
+    Ok(OwnSeed { path, lease })
+}
+
+/// Whether the seed stays ours, where another's was there before: whoever found that one dead, too, may have removed this
+/// one instead.
+fn settles(host: &HostSession, hypervisor: &dyn Hypervisor, name: &InstanceName) -> Result<bool> {
+    let cancel = &host.cancels().work;
+    cancel.wait(patience(SETTLING));
+    cancel.check()?;
+    Ok(seed_owner(hypervisor, host.pool(), name)? == SeedOwner::Us)
 }
 
 /// Another create's seed has the name: waits for its domain, or clears away what a dead one left.
@@ -188,7 +240,7 @@ fn settle_other(
             .as_ref()
             .and_then(|mark| Owner::parse(mark.owner.as_deref()?));
         if owner.is_some_and(|owner| owner.is_gone()) || since.elapsed() >= patience(SEED_STALE) {
-            clear(host, hypervisor, spec, awake)?;
+            clear(host, hypervisor, spec, &head, awake)?;
             return Ok(None);
         }
         host.cancels().work.wait(POLL);
@@ -196,11 +248,13 @@ fn settle_other(
     }
 }
 
-/// Removes a dead create's overlay and seed, unless anything uses them.
+/// Removes a dead create's overlay and seed, unless anything uses them, or the seed isn't the one that begins with `head`
+/// any more: another may have taken over meanwhile.
 fn clear(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     spec: &CreateSpec,
+    head: &[u8],
     awake: Awake,
 ) -> Result<()> {
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
@@ -240,6 +294,13 @@ fn clear(
                 &format!("volume {volume} is in use: it was left alone"),
                 &used,
             ));
+        }
+        let (domain, now) = parallel::both(
+            || hypervisor.find_domain(spec.name.as_str()),
+            || hypervisor.download_volume(host.pool(), &spec.name.seed_volume(), SEED_HEAD),
+        );
+        if domain?.is_some() || now?.as_deref() != Some(head) {
+            return Ok(());
         }
         log::info!(
             "host={} removing {volume}, left by a create that died",
@@ -311,8 +372,12 @@ pub(super) fn make_overlay(
         .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
     undo.forget(&perhaps);
     if !created {
-        // The seed is this run's, so an overlay that is there already was left by nobody we know.
-        return Err(not_ours(host, &volume));
+        return Err(match seed_owner(hypervisor, host.pool(), &spec.name)? {
+            // The seed is this run's, so an overlay that is there already was left by nobody we know.
+            SeedOwner::Us => not_ours(host, &volume),
+            SeedOwner::Nobody => lost(&spec.name.seed_volume()),
+            SeedOwner::Another => overtaken(&spec.name),
+        });
     }
     undo.made(Made::Volume(volume.clone()));
     let (path, published) = parallel::both(

@@ -75,7 +75,7 @@ fn try_ensure(
     if let Some(instance) = facts.existing {
         let wanted = existing::decide(&instance, spec, Timestamp::now()) == Decision::Adopt;
         if !wanted || !hollow::is_hollow(host, &*hypervisor, &instance, &spec.name)? {
-            return adopt(&*hypervisor, instance, spec).map(is(false));
+            return adopt(host, &*hypervisor, instance, spec).map(is(false));
         }
         hollow = Some(instance);
     }
@@ -109,7 +109,7 @@ fn try_ensure(
         Ok(Outcome::Made(found)) => Instance::from_domain(host.name(), found).map(is(true)),
         Ok(Outcome::Appeared(instance)) => {
             // Another create of the same name won; what this one made so far is nothing.
-            adopt(&*hypervisor, *instance, spec).map(is(false))
+            adopt(host, &*hypervisor, *instance, spec).map(is(false))
         }
         Err(error) => Err(undo.roll_back(host, error.on_host(host.name()))),
     }
@@ -206,7 +206,12 @@ fn disk_bytes(spec: &CreateSpec, base: &BaseImage) -> Result<u64> {
 }
 
 /// Takes an existing domain of that name for the wanted one, if it is, and makes sure that it runs.
-fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> Result<Instance> {
+fn adopt(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    instance: Instance,
+    spec: &CreateSpec,
+) -> Result<Instance> {
     match existing::decide(&instance, spec, Timestamp::now()) {
         Decision::Refuse(error) => Err(error.on_host(&instance.host)),
         Decision::Adopt => {
@@ -218,7 +223,9 @@ fn adopt(hypervisor: &dyn Hypervisor, instance: Instance, spec: &CreateSpec) -> 
                 DomainState::Paused(_) | DomainState::PmSuspended => {
                     hypervisor.resume_domain(domain)?;
                 }
-                _ => start(hypervisor, domain)?,
+                _ => start(hypervisor, domain).map_err(|error| {
+                    files::explain_restart(host, hypervisor, spec, &instance.id(), error)
+                })?,
             }
             let state = hypervisor.domain_state(domain)?;
             ensure_running(hypervisor, domain, state)?;

@@ -15,7 +15,7 @@ use crate::awake::{Awake, boot_time};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::lease::{Lease, patience};
+use crate::lease::{Lease, SETTLING, patience};
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
 use crate::parallel;
@@ -192,6 +192,20 @@ impl Claim {
             word: self.keeper.word.clone(),
             begun: self.keeper.begun,
         }
+    }
+
+    /// Whether the claim stays ours, where another's was there before: whoever found that one dead, too, may have removed
+    /// this one instead. To be asked before anything is made under it.
+    ///
+    /// Errors: an interrupt, and a connection's.
+    pub(super) fn settles(&self, cancel: &Cancel) -> Result<bool> {
+        cancel.wait(patience(SETTLING));
+        cancel.check()?;
+        let is_ours = self.keeper.is_ours()?;
+        if !is_ours {
+            self.keeper.lease.lose();
+        }
+        Ok(is_ours)
     }
 
     /// Looks whether the claim is still ours.

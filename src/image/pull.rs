@@ -305,6 +305,14 @@ fn wait_for_other(fan_out: &FanOut<'_>, host: &HostSession) -> Result<Pulled> {
             Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
             Prepared::Held => watch = Watch::new(),
             Prepared::Claimed(claim, ground) => {
+                match claim.settles(&host.cancels().work) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        watch = Watch::new();
+                        continue;
+                    }
+                    Err(error) => return Err(give_up(host, claim, error)),
+                }
                 let fed = fan_out.feed(vec![(0, host, claim, ground)], &pending);
                 return fed
                     .into_iter()

@@ -45,7 +45,15 @@ pub fn remove(
         Tried::Held => return Ok(Removal::Kept("it is being pulled".to_owned())),
         Tried::Claimed(claim, ()) => claim,
     };
-    let removed = remove_claimed(host, &claim, base, objection);
+    let settled = match dead {
+        Some(_) => claim.settles(&host.cancels().work),
+        None => Ok(true),
+    };
+    let removed = match settled {
+        Ok(true) => remove_claimed(host, &claim, base, objection),
+        Ok(false) => Ok(Removal::Kept("it is being pulled".to_owned())),
+        Err(error) => Err(error),
+    };
     let released = claim.release();
     let removal = removed?;
     released.map(|()| match removal {

@@ -2,11 +2,11 @@
 //! nothing left over.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cli::{Cli, Run, binary};
+use crate::cli::{Checked, Cli, Run, Running, binary};
 use crate::crash::faulty;
 use crate::instances::create;
 use crate::lab;
@@ -199,6 +199,85 @@ fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
         assert!(lab.volumes("nas1", name).is_empty(), "undone");
     }
     lab.run(&create(name, &[])).exits(0);
+}
+
+/// Starts a command whose first deletion of a volume reaches the host three seconds late.
+fn late(cli: Cli, faulty: &Path, args: &[&str]) -> Running {
+    let cli = cli.binary(faulty.to_owned());
+    let late = cli.env("EGRESSCTL_FAULT", "pause:virStorageVolDelete:1");
+    let running = late.start(args);
+    // It has looked, and is about to.
+    std::thread::sleep(Duration::from_millis(1500));
+    running
+}
+
+#[test]
+fn two_creates_that_take_over_from_a_dead_one_make_one_whole_instance() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-heirs";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let dying = lab.cli().binary(binary.clone());
+    let dying = dying.env("EGRESSCTL_FAULT", "kill:virDomainDefineXMLFlags:1");
+    let _ = dying.run(&create(name, &[])).was_killed();
+    // With nothing but the seed, that is what is deleted first.
+    let overlay = format!("{name}.qcow2");
+    lab.virsh("nas1", &["vol-delete", "--pool", "default", &overlay]);
+    let args = create(name, &["-o", "json"]);
+    let second = late(lab.cli(), &binary, &args);
+    let first = lab.cli().start(&args);
+    let uuids = [first, second].map(|run| run.wait().exits(0).item()["uuid"].clone());
+    assert_eq!(uuids[0], uuids[1]);
+    assert_whole(&lab, name);
+}
+
+#[test]
+fn a_delete_that_comes_late_spares_what_was_made_anew() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-belated";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let deleting = late(lab.cli(), &binary, &["delete", name]);
+    assert!(!lab.has_domain("nas1", name), "the name is free");
+    lab.run(&create(name, &[])).exits(0);
+    deleting.wait().exits(0);
+    assert_whole(&lab, name);
+}
+
+/// Fails unless the instance runs, and would run again.
+fn assert_whole(lab: &Lab, name: &str) {
+    lab.virsh("nas1", &["destroy", name]);
+    lab.virsh("nas1", &["start", name]);
+    let mut volumes = lab.volumes("nas1", name);
+    volumes.sort();
+    let both = [format!("{name}-seed.iso"), format!("{name}.qcow2")];
+    assert_eq!(volumes, both);
+}
+
+#[test]
+fn two_pulls_that_take_over_from_a_dead_one_store_the_image_once() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let key = "lt-heirs";
+    let _image = lab.image(key);
+    let path = "/slow/1500000/tiny.qcow2?lt-heirs";
+    let cli = || with_image(&lab, key, path);
+    let pull = ["image", "pull", key, "--zone", "nas1", "-o", "json"];
+    let dying = cli().start(&pull);
+    wait_until("it writes", Duration::from_secs(10), || {
+        let volumes = lab.volumes("nas1", &format!("base-{key}"));
+        volumes.iter().any(|name| is_base(name))
+    });
+    dying.kill();
+    let second = late(cli(), &binary, &pull);
+    let first = cli().start(&pull);
+    let runs = [first, second].map(|run| run.wait().exits(0));
+    let pulled = |run: &Checked| run.items()[0]["pulled"] == true;
+    assert_eq!(runs.iter().filter(|run| pulled(run)).count(), 1);
+    assert_ready(&lab, "nas1", key);
 }
 
 #[test]
