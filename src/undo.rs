@@ -7,6 +7,7 @@ use crate::delete::{SEED_HEAD, SeedOwner, seed_owner};
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
+use crate::image::identity::MARKER_LIMIT;
 use crate::inventory;
 use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
@@ -46,6 +47,14 @@ pub enum Made {
     /// A volume whose creation got no answer, so that nothing was written into it: it goes if it stays empty for 3 s,
     /// as another process would fill its own at once.
     PerhapsBlank(String),
+    /// An image's marker, about to be written: where its content is stored, the image counts and others may use it
+    /// already, so that nothing is taken back but the claim.
+    Published {
+        /// The marker's volume.
+        marker: String,
+        /// What is written into it.
+        text: String,
+    },
     /// A domain was defined, and perhaps started.
     Domain(DomainRef),
 }
@@ -85,16 +94,27 @@ impl Undo {
         if self.made.is_empty() {
             return cause;
         }
-        let left = match host.connect_for_cleanup() {
+        let whole = "the image is complete there: run the same command again, it uses it";
+        let (left, cause) = match host.connect_for_cleanup() {
             Ok(hypervisor) => {
                 if matches!(cause.class(), Class::Interrupted(_)) {
                     host.cancels().cleanup.wait(CARRIED_OUT);
                 }
-                self.take_back(host, &*hypervisor)
+                match self.is_published(&*hypervisor, host.pool()) {
+                    Ok(false) => (self.take_back(host, &*hypervisor), cause),
+                    Ok(true) => {
+                        let kept = self.without_image();
+                        (kept.take_back(host, &*hypervisor), cause.hint(whole))
+                    }
+                    Err(error) => {
+                        log::debug!("clean-up: {error}");
+                        (self.made, cause)
+                    }
+                }
             }
             Err(error) => {
                 log::debug!("clean-up: {error}");
-                self.made
+                (self.made, cause)
             }
         };
         if left.is_empty() {
@@ -102,22 +122,30 @@ impl Undo {
         }
         let names: Vec<String> = left
             .iter()
-            .map(|made| match made {
-                Made::Claim { volume: name, .. }
-                | Made::Volume(name)
-                | Made::PerhapsBlank(name)
-                | Made::PerhapsOverlay { overlay: name, .. } => {
-                    format!("volume {name} in pool {}", host.pool())
-                }
-                Made::Seed(name) => {
-                    format!("volume {} in pool {}", name.seed_volume(), host.pool())
-                }
-                Made::Domain(domain) => format!("domain {}", domain.name),
-            })
+            .filter_map(|made| left_behind(host.pool(), made))
             .collect();
         cause
             .hint(format!("left behind on {}: {}", host.name(), names.join(", ")))
             .hint("run the same command again when the host is back: it finds and uses or replaces what is left")
+    }
+
+    /// Whether the image counts by now: its marker was written, though that failed as far as we know.
+    fn is_published(&self, hypervisor: &dyn Hypervisor, pool: &str) -> Result<bool> {
+        for made in &self.made {
+            if let Made::Published { marker, text } = made {
+                let stored = hypervisor.download_volume(pool, marker, MARKER_LIMIT)?;
+                return Ok(stored.is_some_and(|stored| stored == text.as_bytes()));
+            }
+        }
+        Ok(false)
+    }
+
+    /// All but what an image is made of.
+    fn without_image(self) -> Self {
+        let stays = |made: &Made| !matches!(made, Made::Volume(_) | Made::Published { .. });
+        Undo {
+            made: self.made.into_iter().filter(stays).collect(),
+        }
     }
 
     /// Whether the volumes that have our names are another process's by now: it took our claim for a dead one's, or it
@@ -167,6 +195,21 @@ impl Undo {
     }
 }
 
+/// A thing that couldn't be taken back, for people.
+fn left_behind(pool: &str, made: &Made) -> Option<String> {
+    let volume = |name: &str| Some(format!("volume {name} in pool {pool}"));
+    match made {
+        Made::Claim { volume: name, .. }
+        | Made::Volume(name)
+        | Made::PerhapsBlank(name)
+        | Made::PerhapsOverlay { overlay: name, .. } => volume(name),
+        Made::Seed(name) => volume(&name.seed_volume()),
+        // The volume is among the others.
+        Made::Published { .. } => None,
+        Made::Domain(domain) => Some(format!("domain {}", domain.name)),
+    }
+}
+
 /// Deletes the overlay if it was made after the seed and on a base image, as ours would be.
 fn take_back_overlay(
     hypervisor: &dyn Hypervisor,
@@ -208,6 +251,7 @@ fn take_back_one(host: &HostSession, hypervisor: &dyn Hypervisor, made: &Made) -
     let pool = host.pool();
     match made {
         Made::PerhapsBlank(volume) => take_back_blank(host, hypervisor, volume),
+        Made::Published { .. } => Ok(()),
         Made::Claim { volume: name, .. } | Made::Volume(name) => {
             hypervisor.delete_volume(pool, name).map(drop)
         }

@@ -155,7 +155,7 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         }
     };
     let doomed = doomed(&meant, context, &mut outcome);
-    sweep(&hosts, doomed, &rules, &mut outcome);
+    sweep(&hosts, context, doomed, &rules, &mut outcome);
     if meant.is_empty() && all_seen {
         match ensure_known(&asked, context) {
             Ok(()) => {
@@ -194,19 +194,21 @@ fn doomed<'a>(
 /// Deletes what was asked for, on all hosts at once where that can be.
 fn sweep(
     hosts: &[&HostSession],
+    context: &Context<'_>,
     doomed: Vec<(&HostView, &HostSession, Decision)>,
     rules: &Rules<'_>,
     outcome: &mut Outcome,
 ) {
     // Hosts that see one file would take each other's claim for a pull's.
     let shared = |(view, ..): &(&HostView, &HostSession, Decision)| view.shared == Sharing::Perhaps;
-    let threads = if doomed.iter().any(shared) {
-        1
+    let (threads, hosts) = if doomed.iter().any(shared) {
+        // Whoever may see the files may use them, asked for or not.
+        (1, context.hosts.iter().collect())
     } else {
-        doomed.len()
+        (doomed.len(), hosts.to_vec())
     };
     let swept = parallel::map(doomed, threads, |(view, host, decision)| {
-        (host, sweep_host(host, hosts, view, vec![decision], rules))
+        (host, sweep_host(host, &hosts, view, vec![decision], rules))
     });
     for (host, (items, errors)) in swept {
         let stays = items.iter().filter(|item| !item.goes);

@@ -272,6 +272,10 @@ fn fill(
     let Some(marker) = marker.filter(|_| complete) else {
         return Ok(None);
     };
+    undo.made(Made::Published {
+        marker: marker_volume(&base),
+        text: marker.to_text(),
+    });
     // The lanes part from the daemon while the marker is written.
     let (base, ()) = parallel::both(|| publish(host, claim, incoming, &marker), || drop(lanes));
     base.map(Some)
@@ -287,10 +291,18 @@ pub(super) fn create(
 ) -> Result<()> {
     let made = Made::Volume(name.to_owned());
     undo.made(made.clone());
-    if hypervisor.create_volume(host.pool(), name, xml)? {
-        return Ok(());
+    let created = hypervisor.create_volume(host.pool(), name, xml);
+    let is_unanswered =
+        |error: &Error| matches!(error.class(), Class::Transient | Class::Interrupted(_));
+    match created {
+        Ok(true) => return Ok(()),
+        Err(error) if is_unanswered(&error) => return Err(error),
+        // Refused: whatever has the name, a file that libvirt didn't know of say, isn't ours.
+        refused => {
+            undo.forget(&made);
+            refused?;
+        }
     }
-    undo.forget(&made);
     Err(Error::transient(
         Reason::PoolBusy,
         format!("volume {name} was made by another process meanwhile"),
