@@ -1,8 +1,8 @@
 //! Doing the same to many things at once, on a bounded number of threads, with results in order.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Reason};
 
@@ -79,6 +79,79 @@ pub fn both<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() 
     })
 }
 
+/// Work that [`begin`] began.
+#[derive(Debug)]
+pub enum Job<'scope, T> {
+    /// On a thread of its own.
+    Thread(ScopedJoinHandle<'scope, T>),
+    /// Done already.
+    Done(T),
+}
+
+impl<T> Job<'_, T> {
+    /// Waits for its result; with an error where it panicked.
+    pub fn join(self) -> std::thread::Result<T> {
+        match self {
+            Job::Thread(thread) => thread.join(),
+            Job::Done(result) => Ok(result),
+        }
+    }
+}
+
+/// Begins `work` on a thread of its own; where the system gives no more threads, it is done at once on this one.
+///
+/// So it may wait for nothing that this thread does later.
+pub fn begin<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Job<'scope, T> {
+    begin_on(Builder::new(), scope, work)
+}
+
+fn begin_on<'scope, T: Send + 'scope>(
+    thread: Builder,
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Job<'scope, T> {
+    match try_on(thread, scope, work, |work| work()) {
+        Ok(thread) => Job::Thread(thread),
+        Err((work, _)) => Job::Done(work()),
+    }
+}
+
+/// Does `work` with `input` on a thread of its own; where the system gives no more threads, the input is given back,
+/// with the cause.
+pub fn try_with<'scope, I: Send + 'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    input: I,
+    work: impl FnOnce(I) -> T + Send + 'scope,
+) -> std::result::Result<ScopedJoinHandle<'scope, T>, (I, std::io::Error)> {
+    try_on(Builder::new(), scope, input, work)
+}
+
+fn try_on<'scope, I: Send + 'scope, T: Send + 'scope>(
+    thread: Builder,
+    scope: &'scope Scope<'scope, '_>,
+    input: I,
+    work: impl FnOnce(I) -> T + Send + 'scope,
+) -> std::result::Result<ScopedJoinHandle<'scope, T>, (I, std::io::Error)> {
+    // Kept here, too, as a closure for a thread that wasn't started is lost.
+    let slot = Arc::new(Mutex::new(Some(input)));
+    let kept = Arc::clone(&slot);
+    let take = |slot: &Mutex<Option<I>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let run = move || work(take(&slot).expect("nobody else takes it once the thread runs"));
+    thread
+        .spawn_scoped(scope, run)
+        .map_err(|cause| (take(&kept).expect("no thread took it"), cause))
+}
+
+/// The error for a thread that the system doesn't give.
+pub fn no_thread(cause: &std::io::Error) -> Error {
+    Error::transient(Reason::LocalIo, "can't start a thread")
+        .because(cause)
+        .hint("ulimit -u, a container's pids.max, and systemd's TasksMax= limit them")
+}
+
 /// The error for a thread that panicked: its message was printed already.
 pub fn panicked() -> Error {
     Error::transient(Reason::LocalIo, "a worker thread ended unexpectedly")
@@ -98,6 +171,21 @@ mod tests {
         );
         assert!(sent);
         assert_eq!(received, Ok(1));
+    }
+
+    #[test]
+    fn without_a_thread_work_is_done_all_the_same_and_its_input_given_back() {
+        // No machine has room for such a stack.
+        let refused = || Builder::new().stack_size(1 << 60);
+        std::thread::scope(|scope| {
+            let job = begin_on(refused(), scope, || 1);
+            assert!(matches!(job, Job::Done(1)));
+            let back = try_on(refused(), scope, "input", |_| ());
+            assert!(back.is_err_and(|(input, _)| input == "input"));
+            assert_eq!(begin(scope, || 2).join().unwrap(), 2);
+            let thread = try_with(scope, 3, |input| input).unwrap();
+            assert_eq!(thread.join().unwrap(), 3);
+        });
     }
 
     #[test]

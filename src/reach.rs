@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::apart::apart;
 use crate::config;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
@@ -35,7 +36,7 @@ impl Way {
 /// The addresses of another network may be in use on this one as well: who connects directly has to make sure that it
 /// is the instance that answers, or leave the choice to the person.
 ///
-/// Errors: [`Reason::ConnectFailed`] with what was seen on each way.
+/// Errors: [`Reason::ConnectFailed`] with what was seen on each way; [`Reason::Interrupted`].
 pub fn find(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -45,7 +46,9 @@ pub fn find(
 ) -> Result<Way> {
     let mut seen = Vec::new();
     if only != Some(Way::Host) {
-        match TcpStream::connect_timeout(&SocketAddr::new(ip, port), LIMIT) {
+        let address = SocketAddr::new(ip, port);
+        let connect = move || TcpStream::connect_timeout(&address, LIMIT);
+        match apart(&host.cancels().work, "connect", connect)? {
             Ok(_) => return Ok(Way::Direct),
             Err(error) => seen.push(format!("from here: {error}")),
         }

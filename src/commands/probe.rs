@@ -1,6 +1,7 @@
 //! `egressctl probe`.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use super::Context;
 use crate::cli::ProbeArgs;
@@ -51,11 +52,14 @@ fn probe(args: &ProbeArgs, context: &Context<'_>) -> Result<(ProbeRecord, Option
                 _ => error,
             },
         )?;
+    let fetch = |proxy| fetch(proxy, &args.url, args.timeout, &host.cancels().work);
     let fetched = match way {
-        Way::Direct => fetch(proxy, &args.url, args.timeout),
+        Way::Direct => fetch(proxy),
         Way::Host => {
-            let connect = || hypervisor.connect_tcp(ip, args.port, args.timeout);
-            through(&connect, |local| fetch(local, &args.url, args.timeout))
+            let began = Instant::now();
+            let left = || args.timeout.saturating_sub(began.elapsed());
+            let connect = || hypervisor.connect_tcp(ip, args.port, left());
+            through(&connect, fetch)
         }
     }
     .map_err(|error| match error.class() {
