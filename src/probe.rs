@@ -282,6 +282,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            let mut request = BufReader::new(stream.try_clone().unwrap()).lines();
+            while request.next().is_some_and(|line| !line.unwrap().is_empty()) {}
             let headers = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n";
             let mut next = stream.write_all(headers);
             // Until the client is gone.
