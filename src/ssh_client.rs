@@ -66,6 +66,7 @@ fn jumps(text: &mut String, target: &SshTarget, auth: &SshAuth) {
         match &auth.host_keys {
             HostKeyPolicy::KnownHosts(file) => verified_by(text, file),
             HostKeyPolicy::Ignore => {
+                no_command(text);
                 option(text, "UserKnownHostsFile", "/dev/null");
                 option(text, "GlobalKnownHostsFile", "/dev/null");
                 option(text, "StrictHostKeyChecking", "no");
@@ -92,6 +93,15 @@ fn verified_by(text: &mut String, file: &Path) {
     option(text, "UpdateHostKeys", "no");
     option(text, "VerifyHostKeyDNS", "no");
     option(text, "CheckHostIP", "no");
+    no_command(text);
+}
+
+/// No command of the person's own configuration brings host keys.
+fn no_command(text: &mut String) {
+    // OpenSSH before 8.5 doesn't know it. All unknown options, as this line counts instead of the person's own, which
+    // may have to name others.
+    option(text, "IgnoreUnknown", "*");
+    option(text, "KnownHostsCommand", "none");
 }
 
 fn block(text: &mut String, name: &str) {
@@ -196,6 +206,11 @@ mod tests {
             known_hosts: Some(Path::new("/tmp/x y/known_hosts")),
             through: Some((&nas, &auth)),
         });
+        // Where the person's own configuration is read.
+        let (rest, _) = text.split_once("\nHost *\n").unwrap();
+        let text = format!(
+            "{rest}\nHost *\n  IgnoreUnknown UseKeychain\n  UseKeychain yes\n  KnownHostsCommand /bin/keys %H\n"
+        );
         let has = |options: &[String], wanted: &[&str]| {
             for line in wanted {
                 assert!(options.iter().any(|o| o == line), "{line}: {options:#?}");
@@ -217,6 +232,12 @@ mod tests {
             "{guest:#?}"
         );
         let first = effective(&text, "egressctl_host_0");
+        let asks = |options: &[String]| {
+            let command = |option: &String| option.starts_with("knownhostscommand");
+            options.iter().any(command)
+        };
+        assert!(!asks(&guest) && !asks(&first), "{guest:#?} {first:#?}");
+        assert!(asks(&effective(&text, "elsewhere")));
         has(
             &first,
             &[
