@@ -131,7 +131,12 @@ pub fn clock_offset(hypervisor: &dyn Hypervisor) -> Result<Option<i64>> {
     let answer = hypervisor.host_command("date +%s")?;
     // Half the round trip is the best guess of when the host looked at its clock.
     let here = i64::midpoint(before, Timestamp::now().as_second());
-    Ok(answer.and_then(|text| Some(text.trim().parse::<i64>().ok()? - here)))
+    Ok(answer.and_then(|text| ahead(&text, here)))
+}
+
+/// How far `date +%s` is ahead of `here`, in seconds; `None` for what is no time.
+fn ahead(answer: &str, here: i64) -> Option<i64> {
+    answer.trim().parse::<i64>().ok()?.checked_sub(here)
 }
 
 /// How far apart clocks may be, in seconds, for a time to live to mean something. gc asks both, too.
@@ -282,6 +287,14 @@ mod tests {
             ..host
         };
         assert_eq!(judge(&silent, 64, 1 << 30).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_time_tells_no_clock() {
+        assert_eq!(ahead(" 1700000060\n", 1_700_000_000), Some(60));
+        for answer in ["", "now", "-9223372036854775808", "9223372036854775808"] {
+            assert_eq!(ahead(answer, 1_700_000_000), None, "{answer}");
+        }
     }
 
     #[test]
