@@ -2,12 +2,14 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::thread::Builder;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cancel::{Cancel, Wake};
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::Console;
+use crate::parallel::no_thread;
 
 /// `^]`, as telnet and virsh have it.
 const ESCAPE: u8 = 0x1d;
@@ -35,11 +37,12 @@ pub fn attend(
     let waker = Arc::clone(&wake);
     let _guard = cancel.on_cancel(Box::new(move || waker.wake()));
     std::thread::scope(|scope| {
-        let showing = scope.spawn(|| {
+        let showing = Builder::new().spawn_scoped(scope, || {
             // Also wakes when `show` panics.
             let _waker = WakeOnDrop(&wake);
             show_all(console, show)
         });
+        let showing = showing.map_err(|cause| no_thread(&cause))?;
         let typed = type_all(console, keys, &wake);
         console.close();
         let shown = showing.join();

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -102,7 +103,8 @@ fn ask(provider: &Provider) -> Vec<(String, Vec<Known>)> {
     // Nobody is asked for a passphrase in the middle of a line.
     for session in HostSession::of_provider(provider, &cancels, None, TimeLimits::default()) {
         let sender = sender.clone();
-        std::thread::spawn(move || {
+        // Where the system gives no thread, the host counts as one that is away.
+        let _ = Builder::new().spawn(move || {
             let found = names_on(&session);
             let name = session.name().to_owned();
             // The connection is closed before the answer counts.

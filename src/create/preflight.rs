@@ -12,7 +12,7 @@ use crate::image::room::ensure_room;
 use crate::image::store::usable_pool;
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
-use crate::parallel::panicked;
+use crate::parallel::{Job, begin, panicked};
 use crate::xml::pool::PoolInfo;
 
 /// What was found.
@@ -42,23 +42,25 @@ pub fn preflight(
     spec: &CreateSpec,
 ) -> Result<Preflight> {
     std::thread::scope(|scope| {
-        let existing = scope.spawn(|| find::by_its_name(host, hypervisor, &spec.name));
-        let pool = scope.spawn(|| usable_pool(host, hypervisor));
-        let ready = scope.spawn(|| kept(host, hypervisor, spec));
-        let emulator = scope.spawn(|| {
+        let existing = begin(scope, || find::by_its_name(host, hypervisor, &spec.name));
+        let pool = begin(scope, || usable_pool(host, hypervisor));
+        let ready = begin(scope, || kept(host, hypervisor, spec));
+        let emulator = begin(scope, || {
             let emulator = facts::emulator(hypervisor, spec.virt_type)?;
             facts::ensure_firmware(&emulator, spec.image.firmware)?;
             Ok(emulator)
         });
-        let machine = scope.spawn(|| facts::ensure_machine_fits(hypervisor, &spec.machine));
-        let nic = scope.spawn(|| {
+        let machine = begin(scope, || {
+            facts::ensure_machine_fits(hypervisor, &spec.machine)
+        });
+        let nic = begin(scope, || {
             let state = facts::nic_state(hypervisor, &spec.nic)?;
             facts::ensure_nic(&state, host.config())
         });
         // gc compares the host's clock with what this machine's says now.
         let clocks = spec
             .ttl
-            .map(|_| scope.spawn(|| facts::ensure_clocks_agree(hypervisor)));
+            .map(|_| begin(scope, || facts::ensure_clocks_agree(hypervisor)));
         let existing = join(existing)?;
         let pool = join(pool);
         // The most fundamental obstacle is reported, not the one that was found first.
@@ -103,6 +105,6 @@ fn kept(
     find_kept(hypervisor, host.pool(), &spec.image)
 }
 
-fn join<T>(handle: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    handle.join().unwrap_or_else(|_| Err(panicked()))
+fn join<T>(job: Job<'_, Result<T>>) -> Result<T> {
+    job.join().unwrap_or_else(|_| Err(panicked()))
 }

@@ -97,7 +97,7 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
     let clock_offset = facts::clock_offset(hypervisor)?;
     let (files, shared) = std::thread::scope(|scope| {
         // Questions to the host's shell take several round trips, which needn't be waited for.
-        let shared = scope.spawn(|| sharing(hypervisor, &pool));
+        let shared = parallel::begin(scope, || sharing(hypervisor, &pool));
         let files = if fresh {
             Files::read_fresh(host.name(), hypervisor, host.pool())
         } else {

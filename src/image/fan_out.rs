@@ -17,7 +17,7 @@ use super::verify::{Origin, verify};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::parallel::{self, panicked};
+use crate::parallel::{self, no_thread, panicked};
 use crate::units;
 
 /// Blocks that may wait for one host: 8 MiB. A slower host holds the download back beyond that, as memory must not
@@ -116,10 +116,10 @@ impl FanOut<'_> {
         std::thread::scope(|scope| {
             let mut feeds = Vec::new();
             let mut stores = Vec::new();
+            let mut results = Vec::new();
             for (index, host, claim, ground) in claimants {
                 let (feed, fed) = sync_channel(HOST_AHEAD);
-                feeds.push(Some(feed));
-                let job = scope.spawn(move || {
+                let work = move |(claim, ground)| {
                     let name = host.name();
                     self.observer
                         .event(PullEvent::Started(name, incoming.length));
@@ -127,12 +127,21 @@ impl FanOut<'_> {
                     let stored = store(host, claim, ground, incoming, &fed, &sent);
                     self.observer.event(PullEvent::Ended(name));
                     stored
-                });
-                stores.push((index, host, job));
+                };
+                match parallel::try_with(scope, (claim, ground), work) {
+                    Ok(job) => {
+                        feeds.push(Some(feed));
+                        stores.push((index, host, job));
+                    }
+                    // Nothing but the claim was made for it so far.
+                    Err(((claim, _), cause)) => {
+                        let error = give_up(host, claim, no_thread(&cause));
+                        results.push((index, Err(error.on_host(host.name()))));
+                    }
+                }
             }
             let downloaded = self.download(stream, validators, &mut feeds);
             drop(feeds);
-            let mut results = Vec::new();
             for (index, host, job) in stores {
                 let stored = job.join().unwrap_or_else(|_| Err(panicked()));
                 let result = match (stored, &downloaded) {

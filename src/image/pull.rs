@@ -263,12 +263,19 @@ fn finish(
         }
     }
     std::thread::scope(|scope| {
-        let waiters: Vec<_> = waiting
-            .into_iter()
-            .map(|(index, host)| (index, scope.spawn(move || wait_for_other(fan_out, host))))
-            .collect();
+        let (mut waiters, mut later) = (Vec::new(), Vec::new());
+        for (index, host) in waiting {
+            match parallel::try_with(scope, host, |host| wait_for_other(fan_out, host)) {
+                Ok(waiter) => waiters.push((index, waiter)),
+                // The system gives no thread. The others aren't to wait for this one.
+                Err((host, _)) => later.push((index, host)),
+            }
+        }
         for (index, result) in fan_out.feed(claimants, pending) {
             results[index] = Some(result);
+        }
+        for (index, host) in later {
+            results[index] = Some(wait_for_other(fan_out, host));
         }
         for (index, waiter) in waiters {
             results[index] = Some(waiter.join().unwrap_or_else(|_| Err(panicked())));

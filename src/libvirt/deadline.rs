@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::parallel::no_thread;
 
 /// One thread that watches the calls under way on a connection.
 pub(super) struct Watchdog {
@@ -36,17 +39,26 @@ pub(super) struct Armed<'a> {
 
 impl Watchdog {
     /// Starts watching; `on_expire` is run, once per passed limit, to release the blocked call.
-    pub(super) fn start(on_expire: impl Fn() + Send + 'static) -> Self {
+    ///
+    /// Errors: [`Reason::LocalIo`](crate::error::Reason::LocalIo), as without its thread nothing would be limited.
+    pub(super) fn start(on_expire: impl Fn() + Send + 'static) -> Result<Self> {
+        Self::start_on(Builder::new(), on_expire)
+    }
+
+    fn start_on(thread: Builder, on_expire: impl Fn() + Send + 'static) -> Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
         });
         let watched = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = thread
             .name("watchdog".to_owned())
             .spawn(move || watch(&watched, &on_expire))
-            .ok();
-        Watchdog { shared, thread }
+            .map_err(|cause| no_thread(&cause))?;
+        Ok(Watchdog {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Limits what is done until the result is dropped.
@@ -134,7 +146,7 @@ mod tests {
     #[test]
     fn a_passed_limit_releases_and_marks_only_its_own_call() {
         let (sender, released) = mpsc::channel();
-        let watchdog = Watchdog::start(move || sender.send(()).unwrap());
+        let watchdog = Watchdog::start(move || sender.send(()).unwrap()).unwrap();
         let long = watchdog.arm(Duration::from_secs(60));
         let short = watchdog.arm(Duration::from_millis(10));
         released.recv_timeout(Duration::from_secs(5)).unwrap();
@@ -143,9 +155,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_watched_without_a_thread() {
+        // No machine has room for such a stack.
+        let refused = Builder::new().stack_size(1 << 60);
+        let error = Watchdog::start_on(refused, || ()).err().unwrap();
+        assert_eq!(error.reason(), crate::error::Reason::LocalIo);
+    }
+
+    #[test]
     fn a_call_that_ends_in_time_releases_nothing() {
         let (sender, released) = mpsc::channel();
-        let watchdog = Watchdog::start(move || sender.send(()).unwrap());
+        let watchdog = Watchdog::start(move || sender.send(()).unwrap()).unwrap();
         drop(watchdog.arm(Duration::from_millis(30)));
         assert!(released.recv_timeout(Duration::from_millis(120)).is_err());
     }

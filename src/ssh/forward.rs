@@ -4,12 +4,14 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use super::link::{Link, OPEN_LIMIT};
 use super::shared::ExecOutput;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
+use crate::parallel::no_thread;
 use crate::shell;
 
 /// What the probe's answer begins with, to tell it from a login shell's own output.
@@ -158,7 +160,7 @@ pub(super) fn exec_here(command: &str, limit: Duration) -> Result<ExecOutput> {
     let mut pipe = child.stdout.take();
     let (sender, output) = mpsc::channel();
     // A thread, as the pipe may stay open in a grandchild for longer than the limit.
-    std::thread::spawn(move || {
+    let reader = Builder::new().spawn(move || {
         let mut stdout = Vec::new();
         if let Some(pipe) = &mut pipe {
             // What came before a failure is better than nothing.
@@ -167,6 +169,12 @@ pub(super) fn exec_here(command: &str, limit: Duration) -> Result<ExecOutput> {
         // Nobody listens any more once the limit has passed.
         let _ = sender.send(stdout);
     });
+    if let Err(cause) = reader {
+        // It may have ended by itself meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(no_thread(&cause));
+    }
     let end = Instant::now() + limit;
     let stdout = output.recv_timeout(limit);
     loop {

@@ -20,6 +20,7 @@ use super::shared::{Command, ExecOutput, OpenError, Shared};
 use super::transport::Transport;
 use crate::config::{Address, SshTarget};
 use crate::error::{Error, Reason, Result};
+use crate::parallel::no_thread;
 
 /// The time to open a channel, the same as a dial's.
 pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(10);
@@ -84,9 +85,7 @@ impl Link {
                 // What is still open goes away with it; nothing is waited for.
                 runtime.shutdown_background();
             })
-            .map_err(|cause| {
-                Error::transient(Reason::LocalIo, "can't start a thread").because(cause)
-            })?;
+            .map_err(|cause| no_thread(&cause))?;
         Ok(Link {
             shared,
             dir,

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use super::session::Deadline;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
+use crate::parallel::no_thread;
 use crate::shell;
 
 /// When the next address is tried beside those already being tried (RFC 8305 section 8).
@@ -45,9 +46,7 @@ pub(super) fn resolve(address: &Address, deadline: &Deadline) -> Result<Vec<Sock
             // Nobody listens any more once the dial was given up.
             let _ = sender.send(found.map(Iterator::collect::<Vec<_>>));
         })
-        .map_err(|cause| {
-            Error::transient(Reason::LocalIo, "can't start a thread").because(cause)
-        })?;
+        .map_err(|cause| no_thread(&cause))?;
     let stage = format!("resolving {}", address.host);
     let found = loop {
         deadline.check(&stage)?;

@@ -120,7 +120,8 @@ impl Connection {
         raw::load().map_err(|cause| no_library(cause).on_host(host))?;
         // Whoever closes the link closes it under all of them.
         let streams = beside.map_or_else(Streams::default, |other| other.streams.clone());
-        let watchdog = Watchdog::start(streams.closer(link.closer()));
+        let watchdog =
+            Watchdog::start(streams.closer(link.closer())).map_err(|error| error.on_host(host))?;
         let guard = cancel.on_cancel(Box::new(streams.closer(link.closer())));
         let uri = uri::over(link.socket_path());
         let mut connection = Connection {
