@@ -189,9 +189,13 @@ impl HostSession {
                 self.dial(target, cancel, dial_limit, &preload)
             })?,
         };
+        // Whoever waits on the link is released by a signal; what it closed looks like a lost one.
+        let closer = link.closer();
+        let _guard = cancel.on_cancel(Box::new(move || closer.close()));
         let started = Instant::now();
-        self.open_forward(&link)
-            .map_err(|error| error.at_stage("forward"))?;
+        let forwarded = self.open_forward(&link);
+        cancel.check()?;
+        forwarded.map_err(|error| error.at_stage("forward"))?;
         // That was a round trip, or two.
         if started.elapsed() > NEAR {
             link.hurry();

@@ -1,6 +1,7 @@
 //! Dial: resolve, connect, handshake, host key, authenticate, each with its own kind of failure.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,7 +27,7 @@ const BACKOFF: Duration = Duration::from_millis(200);
 /// How a dial goes about it.
 pub struct DialOptions<'a> {
     /// The time for all stages together, over all jump hosts; a passphrase prompt doesn't count. The files that are read
-    /// before that have as much for themselves.
+    /// before that have as much for themselves, and so have [`Link::open_forward`] and each question it asks of the host.
     pub dial_limit: Duration,
     /// Asks for an encrypted key's passphrase; give it only when there is a terminal.
     ///
@@ -101,7 +102,7 @@ impl Dial<'_> {
         self.staged("authenticate", || {
             auth::authenticate(&mut wire, target, &self.credential, &self.deadline)
         })?;
-        Link::over_ssh(self.host_name, target, wire, jump)
+        Link::over_ssh(self.host_name, target, wire, jump, self.deadline.limit())
     }
 
     /// Handshakes, again and again where the server broke off before it knew who we are.
@@ -129,10 +130,7 @@ impl Dial<'_> {
     fn connect(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Transport> {
         let address = &target.address;
         if let Some(jump) = jump {
-            let stream = self.staged("jump", || {
-                self.deadline.check("going through the jump host")?;
-                jump.open_tcp(address, self.deadline.left())
-            })?;
+            let stream = self.staged("jump", || self.open_through(jump, address))?;
             return Ok(Transport::Jump(stream.into()));
         }
         let addresses = self.staged("resolve", || tcp::resolve(address, &self.deadline))?;
@@ -140,6 +138,17 @@ impl Dial<'_> {
             tcp::connect(address, addresses, &self.deadline)
         })?;
         Ok(Transport::Tcp(stream.into()))
+    }
+
+    /// The connection that the jump host makes to the next one.
+    fn open_through(&self, jump: &Link, address: &Address) -> Result<UnixStream> {
+        self.deadline.check("going through the jump host")?;
+        let (cancel, closer) = (self.deadline.cancel(), jump.closer());
+        let _guard = cancel.on_cancel(Box::new(move || closer.close()));
+        let opened = jump.open_tcp(address, self.deadline.left());
+        // A link that a signal closed looks like a lost one.
+        cancel.check()?;
+        opened
     }
 
     fn try_handshake(&self, target: &SshTarget, transport: Transport) -> Result<Wire> {

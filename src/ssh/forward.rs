@@ -7,8 +7,9 @@ use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use super::link::{Link, OPEN_LIMIT};
+use super::link::Link;
 use super::shared::ExecOutput;
+use super::tcp::NOBODY_THERE;
 use crate::config::Address;
 use crate::error::{Error, Reason, Result};
 use crate::parallel::no_thread;
@@ -84,7 +85,7 @@ fn silent(socket: &str) -> Error {
 
 /// What the host says about the socket: missing, denied, silent or listening.
 fn probe(link: &Link, socket: &str) -> Option<String> {
-    let output = link.exec(&probe_command(socket), OPEN_LIMIT).ok()?;
+    let output = link.exec(&probe_command(socket), link.open_limit()).ok()?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let answer = stdout.lines().find_map(|line| line.strip_prefix(MARK))?;
     Some(answer.trim().to_owned())
@@ -143,6 +144,16 @@ pub(super) fn tcp_refused(jump: &str, address: &Address, cause: &str) -> Error {
         shell::quote(&address.host),
         address.port
     ))
+}
+
+/// The error for a TCP connection that a jump host began, and that came to nothing in that time.
+pub(super) fn tcp_silent(jump: &str, address: &Address, limit: Duration) -> Error {
+    Error::transient(
+        Reason::ConnectFailed,
+        format!("jump host {jump}: no answer from {address}"),
+    )
+    .because(format!("it waited {limit:.1?}"))
+    .hint(NOBODY_THERE)
 }
 
 /// Runs a probe on this machine, at most that long.

@@ -15,15 +15,15 @@ use super::far::Far;
 use super::forward;
 use super::private_dir::PrivateDir;
 use super::pump::Pump;
-use super::session::{self, Wire};
+use super::session::{self, HANGS, Wire};
 use super::shared::{Command, ExecOutput, OpenError, Shared};
 use super::transport::Transport;
 use crate::config::{Address, SshTarget};
 use crate::error::{Error, Reason, Result};
 use crate::parallel::no_thread;
 
-/// The time to open a channel, the same as a dial's.
-pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// The time to open the way to a socket of this machine: milliseconds are enough.
+const HERE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to a host: over SSH, or to this very machine.
 ///
@@ -33,6 +33,8 @@ pub struct Link {
     dir: PrivateDir,
     thread: Mutex<Option<JoinHandle<()>>>,
     host_name: String,
+    /// The time to open a channel, the same as the dial's.
+    open_limit: Duration,
     /// The user and address at the other end; none for this machine.
     peer: Option<(String, Address)>,
     /// The link that this one goes through; it must stay as long as this one.
@@ -46,12 +48,14 @@ impl Link {
         target: &SshTarget,
         wire: Wire,
         jump: Option<Link>,
+        open_limit: Duration,
     ) -> Result<Self> {
         let far = Far::Host(wire.handle);
         let transport = Some(wire.transport);
         let mut link = Self::start(host_name, wire.runtime, far, wire.ended, transport)?;
         link.peer = Some((target.user.clone(), target.address.clone()));
         link.jump = jump.map(Box::new);
+        link.open_limit = open_limit;
         Ok(link)
     }
 
@@ -91,6 +95,7 @@ impl Link {
             dir,
             thread: Mutex::new(Some(thread)),
             host_name: host_name.to_owned(),
+            open_limit: HERE_LIMIT,
             peer: None,
             jump: None,
         })
@@ -108,7 +113,7 @@ impl Link {
     /// [`Reason::ForwardingRefused`], [`Reason::SocketNotFound`], [`Reason::PermissionDenied`],
     /// [`Reason::LibvirtUnavailable`].
     pub fn open_forward(&self, socket: &str) -> Result<()> {
-        let opened = self.shared.ask(OPEN_LIMIT, |reply| Command::Forward {
+        let opened = self.shared.ask(self.open_limit, |reply| Command::Forward {
             path: socket.to_owned(),
             reply,
         });
@@ -116,7 +121,9 @@ impl Link {
             let error = match error {
                 OpenError::Refused(cause) => forward::refused(self, socket, &cause),
                 OpenError::Local(cause) => forward::local(socket, &cause),
-                OpenError::Expired => expired(&format!("opening {socket}"), OPEN_LIMIT),
+                OpenError::Expired => {
+                    expired(&format!("opening {socket}"), self.open_limit).hint(HANGS)
+                }
                 OpenError::Lost => self.lost(),
             };
             error.on_host(&self.host_name)
@@ -163,13 +170,13 @@ impl Link {
         // A connection that is lost shows at the next call.
         let _ = self
             .shared
-            .begin(OPEN_LIMIT, Command::Exec { command, reply });
+            .begin(self.open_limit, Command::Exec { command, reply });
         log::debug!(target: super::LOG_TARGET, "host={} small answers are to come at once", self.host_name);
     }
 
     /// Opens a TCP connection from the host: for the next hop, or to an instance.
     ///
-    /// Errors: [`Reason::ForwardingRefused`], [`Reason::ConnectFailed`], [`Reason::TimedOut`].
+    /// Errors: [`Reason::ForwardingRefused`], [`Reason::ConnectFailed`], [`Reason::ConnectionLost`].
     pub fn open_tcp(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
         let opened = self.shared.ask(limit, |reply| Command::Tcp {
             host: address.host.clone(),
@@ -181,7 +188,7 @@ impl Link {
             OpenError::Local(cause) => {
                 Error::transient(Reason::LocalIo, "can't go through the jump host").because(cause)
             }
-            OpenError::Expired => expired(&format!("connecting to {address}"), limit),
+            OpenError::Expired => forward::tcp_silent(&self.peer_name(), address, limit),
             OpenError::Lost => self.lost(),
         })
     }
@@ -217,6 +224,11 @@ impl Link {
         let own = self.shared.last_error();
         own.or_else(|| self.jump.as_ref().and_then(|jump| jump.last_error()))
             .map(|error| error.on_host(&self.host_name))
+    }
+
+    /// The time to open a channel, or to ask the host something small.
+    pub(super) fn open_limit(&self) -> Duration {
+        self.open_limit
     }
 
     /// The user at the other end; none for this machine.

@@ -17,6 +17,9 @@ use crate::error::{Error, Reason, Result};
 /// How often a wait looks whether the run was cancelled.
 const CANCEL_SLICE: Duration = Duration::from_millis(50);
 
+/// What to look at where a server stops answering.
+pub(super) const HANGS: &str = "it takes connections, but doesn't answer: is the host overloaded, or its sshd halted? on its console: systemctl restart ssh";
+
 /// A point in time by which the dial must be done, and the flag that ends it earlier.
 #[derive(Debug, Clone)]
 pub(super) struct Deadline {
@@ -36,6 +39,11 @@ impl Deadline {
 
     pub(super) fn cancel(&self) -> &Cancel {
         &self.cancel
+    }
+
+    /// The time for everything, from the beginning.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     pub(super) fn left(&self) -> Duration {
@@ -60,9 +68,7 @@ impl Deadline {
     }
 
     pub(super) fn expired(&self, stage: &str) -> Error {
-        self.silence(stage).hint(
-            "it takes connections, but doesn't answer: is the host overloaded, or its sshd halted? on its console: systemctl restart ssh",
-        )
+        self.silence(stage).hint(HANGS)
     }
 
     /// That a file of the configuration gave nothing, or no end, within the time: the cause, and what to do about it.

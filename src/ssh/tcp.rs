@@ -22,7 +22,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// What to look at where nothing comes back at all.
-const NOBODY_THERE: &str = "is the host up, and does no firewall stand in between?";
+pub(super) const NOBODY_THERE: &str = "is the host up, and does no firewall stand in between?";
 
 /// Unacknowledged data for this long means a dead peer.
 const USER_TIMEOUT: Duration = Duration::from_secs(45);

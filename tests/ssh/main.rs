@@ -3,6 +3,7 @@
 mod agents;
 mod authentication;
 mod forwarding;
+mod hangs;
 mod host_keys;
 mod sshd;
 mod transfer;
