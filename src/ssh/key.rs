@@ -54,10 +54,11 @@ impl KeyFile {
         let bytes = read(path, deadline)?;
         // Line feeds alone are what every reader of keys takes.
         let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
-        match classify(&text) {
+        let text = private_block(&text).unwrap_or(&text).trim();
+        match classify(text) {
             Kind::Private { encrypted, public } => Ok(KeyFile {
                 path: path.to_owned(),
-                text: format!("{}\n", text.trim()),
+                text: format!("{text}\n"),
                 encrypted,
                 public: public.or_else(|| public_beside(path, deadline)),
             }),
@@ -162,6 +163,28 @@ fn unusable(path: &Path, kind: &Kind) -> Error {
     }
 }
 
+/// From the first line that begins a private key to the one that ends it. OpenSSL writes a curve's parameters before
+/// it, or what a PKCS#12 file says of it.
+fn private_block(text: &str) -> Option<&str> {
+    let mut at = 0;
+    let mut begin = None;
+    for line in text.split_inclusive('\n') {
+        let word = line.trim();
+        if begin.is_none() && word.starts_with("-----BEGIN ") && word.ends_with("PRIVATE KEY-----")
+        {
+            begin = Some(at);
+        }
+        at += line.len();
+        if let Some(begin) = begin
+            && word.starts_with("-----END ")
+        {
+            return text.get(begin..at);
+        }
+    }
+    text.get(begin?..)
+}
+
+/// What kind of file this is; of a private key, the block alone.
 fn classify(text: &str) -> Kind {
     let text = text.trim();
     let first = text.lines().next().unwrap_or_default().trim_end();

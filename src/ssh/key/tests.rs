@@ -85,6 +85,53 @@ fn formats_are_told_apart_by_their_first_lines() {
     }
 }
 
+/// As [`KeyFile::load`] does.
+fn load(text: &str) -> Result<KeyFile> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("id");
+    std::fs::write(&path, text).unwrap();
+    KeyFile::load(&path, &soon(&Cancel::new()))
+}
+
+#[test]
+fn a_key_may_stand_behind_its_curve_or_other_words_and_before_a_certificate() {
+    let made = |args: &[&str]| {
+        let output = Command::new("openssl").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let ec = made(&["ecparam", "-name", "prime256v1", "-genkey"]);
+    assert!(ec.starts_with("-----BEGIN EC PARAMETERS-----"), "{ec}");
+    let (_, alone) = ec.split_once("-----END EC PARAMETERS-----\n").unwrap();
+    let bag = "Bag Attributes\n    friendlyName: me\nKey Attributes: <No Attributes>\n";
+    let certificate = armour("CERTIFICATE", "AAAA");
+    let texts = [
+        ec.clone(),
+        ec.replace('\n', "\r\n"),
+        format!("{bag}{alone}{certificate}"),
+        format!("{certificate}{alone}"),
+        format!("  \n{alone}"),
+    ];
+    let public = |text: &str| {
+        let key = load(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let key = key.unlock(None, &Cancel::new());
+        let key = key.unwrap_or_else(|error| panic!("{text}: {error}"));
+        key.public_key().clone()
+    };
+    let expected = public(alone);
+    for text in texts {
+        assert_eq!(public(&text), expected, "{text}");
+    }
+    let locked = format!("{bag}{}", armour("ENCRYPTED PRIVATE KEY", "AAAA"));
+    assert!(load(&locked).unwrap().encrypted);
+    let ed25519 = container("none", &blob("ssh-ed25519"));
+    assert!(load(&format!("{bag}{ed25519}{certificate}")).is_ok());
+    for text in [armour("EC PARAMETERS", "AAAA"), bag.to_owned()] {
+        let error = load(&text).err().unwrap();
+        assert_eq!(error.reason(), Reason::KeyUnusable, "{text}");
+    }
+}
+
 #[test]
 fn what_cannot_work_is_named() {
     let cut = container("none", &blob("ssh-ed25519"));
