@@ -1,13 +1,12 @@
 //! The SSH agent's list of keys (draft-ietf-sshm-ssh-agent), within a time limit.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use super::session::Deadline;
 use super::wire::Reader;
+use crate::apart::apart_within;
 use crate::error::{Error, Reason, Result};
 
 const REQUEST_IDENTITIES: u8 = 11;
@@ -35,9 +34,12 @@ pub(super) fn list(socket: &Path, deadline: &Deadline) -> Result<Vec<Identity>> 
         .because(cause)
         .hint("ssh-add -l shows what the agent says")
     };
-    let answer = exchange(socket, &[REQUEST_IDENTITIES], deadline);
-    deadline.cancel().check()?;
-    let answer = answer.map_err(|cause| unavailable(&cause))?;
+    // Apart, as nothing limits how long connect(2) waits for an agent whose queue is full, nor an answer that trickles.
+    let at = socket.to_owned();
+    let work = move || exchange(&at, &[REQUEST_IDENTITIES]);
+    let answer = apart_within(deadline.cancel(), "agent", deadline.left(), work)?
+        .ok_or_else(|| unavailable(&deadline.nothing_within()))?
+        .map_err(|cause| unavailable(&cause))?;
     identities(&answer).ok_or_else(|| unavailable(&"it sent no list of keys"))
 }
 
@@ -58,17 +60,9 @@ fn identities(answer: &[u8]) -> Option<Vec<Identity>> {
     reader.is_empty().then_some(found)
 }
 
-/// Sends the agent one request and reads the answer, within the deadline.
-fn exchange(socket: &Path, request: &[u8], deadline: &Deadline) -> std::io::Result<Vec<u8>> {
+/// Sends the agent one request and reads the answer, however long that takes.
+fn exchange(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect(socket)?;
-    let other = stream.try_clone()?;
-    let _guard = deadline.cancel().on_cancel(Box::new(move || {
-        // It fails only where the agent was faster.
-        let _ = other.shutdown(Shutdown::Both);
-    }));
-    let left = deadline.left().max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(left))?;
-    stream.set_write_timeout(Some(left))?;
     write_message(&mut stream, request)?;
     read_message(&mut stream)
 }
@@ -93,6 +87,9 @@ fn read_message(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::time::{Duration, Instant};
+
+    use socket2::{Domain, SockAddr, Socket, Type};
 
     use super::super::private_dir::PrivateDir;
     use super::*;
@@ -139,5 +136,51 @@ mod tests {
         let deadline = Deadline::new(Duration::from_millis(50), &Cancel::new());
         let error = list(dir.socket_path(), &deadline).unwrap_err();
         assert_eq!(error.reason(), Reason::CredentialsUnavailable);
+        assert_eq!(error.causes(), ["nothing came from it within 50ms"]);
+    }
+
+    #[test]
+    fn an_agent_that_takes_no_connection_costs_no_more_and_a_signal_less() {
+        let dir = PrivateDir::new().unwrap();
+        let address = SockAddr::unix(dir.socket_path()).unwrap();
+        let agent = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        agent.bind(&address).unwrap();
+        agent.listen(0).unwrap();
+        // Its queue is full.
+        let _waits = UnixStream::connect(dir.socket_path()).unwrap();
+        let began = Instant::now();
+        let deadline = Deadline::new(Duration::from_millis(200), &Cancel::new());
+        let error = list(dir.socket_path(), &deadline).unwrap_err();
+        assert_eq!(error.reason(), Reason::CredentialsUnavailable);
+        let cancel = Cancel::new();
+        let deadline = Deadline::new(Duration::from_secs(60), &cancel);
+        let error = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| list(dir.socket_path(), &deadline).unwrap_err());
+            std::thread::sleep(Duration::from_millis(200));
+            cancel.set(2);
+            thread.join().unwrap()
+        });
+        assert_eq!(error.reason(), Reason::Interrupted);
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn an_answer_that_trickles_costs_no_more_than_the_deadline() {
+        let dir = PrivateDir::new().unwrap();
+        let agent = UnixListener::bind(dir.socket_path()).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = agent.accept().unwrap();
+            // The beginning of a long message, and then a byte from time to time, until nobody reads.
+            let mut next = stream.write_all(&[0, 0, 1, 0]);
+            while next.is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+                next = stream.write_all(&[0]);
+            }
+        });
+        let began = Instant::now();
+        let deadline = Deadline::new(Duration::from_millis(300), &Cancel::new());
+        let error = list(dir.socket_path(), &deadline).unwrap_err();
+        assert_eq!(error.reason(), Reason::CredentialsUnavailable);
+        assert!(began.elapsed() < Duration::from_secs(2));
     }
 }

@@ -74,9 +74,14 @@ impl Deadline {
     /// That a file of the configuration gave nothing, or no end, within the time: the cause, and what to do about it.
     pub(super) fn nothing_came(&self) -> (String, &'static str) {
         (
-            format!("nothing came from it within {:?}", self.limit),
+            self.nothing_within(),
             "a pipe needs somebody who writes into it, and ends, each time that a host is dialled; a file on another machine needs that machine",
         )
+    }
+
+    /// That something gave nothing, or no end, within the time: the cause.
+    pub(super) fn nothing_within(&self) -> String {
+        format!("nothing came from it within {:?}", self.limit)
     }
 
     /// How long to wait before looking again, at most.
