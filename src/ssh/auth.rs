@@ -12,6 +12,7 @@ use russh::{AgentAuthError, MethodSet};
 use tokio::net::UnixStream;
 
 use super::agent::{self, Identity};
+use super::by_hand;
 use super::client::Ended;
 use super::dial::DialOptions;
 use super::key::KeyFile;
@@ -20,7 +21,6 @@ use super::wire;
 use crate::cancel::Cancel;
 use crate::config::{KeySource, SshTarget};
 use crate::error::{Error, Reason, Result};
-use crate::shell;
 
 /// How long an agent may take to list its keys.
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
@@ -33,6 +33,8 @@ pub(super) enum Credential {
     Agent {
         socket: PathBuf,
         keys: Vec<Identity>,
+        /// The encrypted key file that it is the key of; none where all of the agent's keys are meant.
+        file: Option<PathBuf>,
     },
 }
 
@@ -71,8 +73,11 @@ impl Credential {
         if keys.is_empty() {
             return Err(none("the SSH agent holds no keys"));
         }
-        let socket = socket.to_owned();
-        Ok(Credential::Agent { socket, keys })
+        Ok(Credential::Agent {
+            socket: socket.to_owned(),
+            keys,
+            file: None,
+        })
     }
 
     /// An encrypted key file needs no passphrase when the agent holds that very key.
@@ -81,7 +86,8 @@ impl Credential {
         match agent::list(&socket, &Deadline::new(AGENT_LIMIT, cancel)) {
             Ok(mut keys) => {
                 keys.retain(|identity| &identity.blob == public);
-                (!keys.is_empty()).then_some(Credential::Agent { socket, keys })
+                let file = Some(file.path.clone());
+                (!keys.is_empty()).then_some(Credential::Agent { socket, keys, file })
             }
             Err(cause) => {
                 log::debug!(target: super::LOG_TARGET, "{cause}");
@@ -106,7 +112,9 @@ pub(super) fn authenticate(
     };
     match credential {
         Credential::Key { path, key } => attempt.with_key(wire, path, key),
-        Credential::Agent { socket, keys } => attempt.with_agent(wire, socket, keys),
+        Credential::Agent { socket, keys, file } => {
+            attempt.with_agent(wire, socket, keys, file.as_deref())
+        }
     }
 }
 
@@ -136,17 +144,16 @@ impl Attempt<'_> {
             }
         };
         let offered = format!("the key offered was {}", path.display());
-        let public = format!("{}.pub", path.display());
-        Err(self.refused(wire, &methods, 1, &offered).hint(format!(
-            "ssh-copy-id -i {} -p {} {}@{}",
-            shell::quote(&public),
-            self.target.address.port,
-            user,
-            shell::quote(&self.target.address.host),
-        )))
+        Err(self.refused(wire, &methods, 1, &offered, Some(path)))
     }
 
-    fn with_agent(&self, wire: &mut Wire, socket: &Path, keys: &[Identity]) -> Result<()> {
+    fn with_agent(
+        &self,
+        wire: &mut Wire,
+        socket: &Path,
+        keys: &[Identity],
+        file: Option<&Path>,
+    ) -> Result<()> {
         let mut offered = 0;
         let mut methods = MethodSet::empty();
         for key in keys {
@@ -182,9 +189,10 @@ impl Attempt<'_> {
             return Err(Error::transient(
                 Reason::CredentialsUnavailable,
                 "the SSH agent holds no key of a kind that can be used",
-            ));
+            )
+            .hint("ssh-add FILE, for an Ed25519, ECDSA or RSA key; or set sshKeyFile instead of sshAgent"));
         }
-        Err(self.refused(wire, &methods, offered, &what))
+        Err(self.refused(wire, &methods, offered, &what, file))
     }
 
     /// Offers one key of the agent; an agent that doesn't sign counts as a key that isn't taken.
@@ -227,8 +235,16 @@ impl Attempt<'_> {
         ))
     }
 
-    /// The error for keys that weren't taken; `methods` are what the host would take instead.
-    fn refused(&self, wire: &mut Wire, methods: &MethodSet, offered: usize, what: &str) -> Error {
+    /// The error for keys that weren't taken; `methods` are what the host would take instead, and `file` is the key's,
+    /// unless all of the agent's were meant.
+    fn refused(
+        &self,
+        wire: &mut Wire,
+        methods: &MethodSet,
+        offered: usize,
+        what: &str,
+        file: Option<&Path>,
+    ) -> Error {
         let (user, address) = (&self.target.user, &self.target.address);
         // An agent that was cut off at the deadline looks like one that wouldn't sign.
         if let Err(stopped) = self.deadline.check(self.stage) {
@@ -251,10 +267,20 @@ impl Attempt<'_> {
         )
         .because(what);
         if ended.is_some() {
-            return error
-                .because("then the host closed the connection: too many failures (MaxAuthTries)")
-                .hint("name the one right key by sshKeyFile in the config, instead of sshAgent");
+            let error = error
+                .because("then the host closed the connection: too many failures (MaxAuthTries)");
+            return match file {
+                Some(_) => error.hint(by_hand::copy_id(self.target, file)),
+                None => error.hint(
+                    "name the one right key by sshKeyFile in the config, instead of sshAgent",
+                ),
+            };
         }
+        let copy = by_hand::copy_id(self.target, file);
+        let error = error.hint(match file {
+            Some(_) => copy,
+            None => format!("{copy} (that lets every key of the agent in; ssh-add -l shows them)"),
+        });
         let methods: Vec<&str> = methods.iter().map(Into::into).collect();
         if methods.is_empty() {
             return error;

@@ -11,7 +11,7 @@ use russh::{Preferred, SshId, compression};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::host_key::Verifier;
-use crate::config::Address;
+use crate::config::SshTarget;
 use crate::error::Error;
 
 /// An idle connection is asked for a sign of life this often, so that a dead peer is noticed.
@@ -48,7 +48,7 @@ const WITHOUT_AES: &[cipher::Name] = &[
 /// What russh asks while a session lasts.
 pub(super) struct Client {
     verifier: Arc<Verifier>,
-    address: Address,
+    target: SshTarget,
     ended: UnboundedSender<Ended>,
 }
 
@@ -90,12 +90,12 @@ impl Client {
     /// A client for one session with that host, and where it tells how the session ended.
     pub(super) fn new(
         verifier: &Arc<Verifier>,
-        address: &Address,
+        target: &SshTarget,
     ) -> (Self, UnboundedReceiver<Ended>) {
         let (ended, how) = unbounded_channel();
         let client = Client {
             verifier: Arc::clone(verifier),
-            address: address.clone(),
+            target: target.clone(),
             ended,
         };
         (client, how)
@@ -111,7 +111,7 @@ impl client::Handler for Client {
     ) -> Result<bool, HandshakeError> {
         let blob = key.public_key().to_bytes();
         let blob = blob.map_err(|cause| HandshakeError::Ssh(cause.into()))?;
-        match self.verifier.verify(&blob, &self.address) {
+        match self.verifier.verify(&blob, &self.target) {
             Ok(()) => Ok(true),
             Err(error) => Err(HandshakeError::Untrusted(Box::new(error))),
         }

@@ -67,7 +67,7 @@ pub fn dial(
     let dialled = || {
         // A prompt may take its time, so the way to the host has a deadline of its own.
         let files = Deadline::new(options.dial_limit, cancel);
-        let verifier = Arc::new(Verifier::load(&auth.host_keys, &target.address, &files)?);
+        let verifier = Arc::new(Verifier::load(&auth.host_keys, target, &files)?);
         let credential = Credential::load(&auth.key, options, &files)?;
         Dial {
             host_name,
@@ -154,7 +154,7 @@ impl Dial<'_> {
     fn try_handshake(&self, target: &SshTarget, transport: Transport) -> Result<Wire> {
         let address = &target.address;
         let stage = format!("shaking hands with {address}");
-        let (client, ended) = Client::new(&self.verifier, address);
+        let (client, ended) = Client::new(&self.verifier, target);
         let config = client::config(self.verifier.algorithms(address));
         let shaken = Wire::handshake(transport, config, client, ended, &self.deadline, &stage);
         shaken.map_err(|error| match error {

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg};
 
+use super::by_hand;
 use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
 use super::session::Deadline;
 use super::wire;
-use crate::config::{Address, HostKeyPolicy};
+use crate::config::{Address, HostKeyPolicy, SshTarget};
 use crate::error::{Error, Reason, Result};
 use crate::input;
 use crate::shell;
@@ -43,17 +44,17 @@ pub(super) enum Verifier {
 }
 
 impl Verifier {
-    /// Reads the `known_hosts` file, before the network is used; `address` is the host that it is read for.
+    /// Reads the `known_hosts` file, before the network is used; `target` is the host that it is read for.
     pub(super) fn load(
         policy: &HostKeyPolicy,
-        address: &Address,
+        target: &SshTarget,
         deadline: &Deadline,
     ) -> Result<Self> {
         let file = match policy {
             HostKeyPolicy::Ignore => return Ok(Verifier::Ignore),
             HostKeyPolicy::KnownHosts(file) => file,
         };
-        let failed = |cause| unreadable(file, address, &cause, deadline);
+        let failed = |cause| unreadable(file, target, &cause, deadline);
         let (left, cancel) = (deadline.left(), deadline.cancel());
         let bytes = input::read_file_within(file, KNOWN_HOSTS_LIMIT, left, cancel, failed)?;
         let hosts = KnownHosts::parse(&String::from_utf8_lossy(&bytes));
@@ -81,24 +82,25 @@ impl Verifier {
     }
 
     /// Refuses the key that the server proved to own unless the file says it is the host's.
-    pub(super) fn verify(&self, blob: &[u8], address: &Address) -> Result<()> {
+    pub(super) fn verify(&self, blob: &[u8], target: &SshTarget) -> Result<()> {
         match self {
             Verifier::Ignore => {
                 log::warn!(
                     target: super::LOG_TARGET,
-                    "host key of {address} not verified (insecureIgnoreHostKey): {}",
+                    "host key of {} not verified (insecureIgnoreHostKey): {}",
+                    target.address,
                     wire::fingerprint(blob)
                 );
                 Ok(())
             }
-            Verifier::Known { file, hosts } => judge(hosts, file, address, blob),
+            Verifier::Known { file, hosts } => judge(hosts, file, target, blob),
         }
     }
 }
 
 fn unreadable(
     file: &Path,
-    address: &Address,
+    target: &SshTarget,
     cause: &std::io::Error,
     deadline: &Deadline,
 ) -> Error {
@@ -113,7 +115,7 @@ fn unreadable(
     }
     let error = error.because(cause);
     match cause.kind() {
-        ErrorKind::NotFound => error.hint(scan_hint(address, "ssh-ed25519", file)),
+        ErrorKind::NotFound => error.hint(scan_hint(target, "ssh-ed25519", file)),
         _ => error.hint(format!("ls -l {path}")),
     }
 }
@@ -129,7 +131,8 @@ fn algorithms(known: &[String]) -> Vec<Algorithm> {
         .collect()
 }
 
-fn judge(hosts: &KnownHosts, file: &Path, address: &Address, blob: &[u8]) -> Result<()> {
+fn judge(hosts: &KnownHosts, file: &Path, target: &SshTarget, blob: &[u8]) -> Result<()> {
+    let address = &target.address;
     let name = known_hosts::host_name(&address.host, address.port);
     let key_type = wire::blob_type(blob).unwrap_or("unknown");
     let offered = format!("{key_type} {}", wire::fingerprint(blob));
@@ -176,10 +179,10 @@ fn judge(hosts: &KnownHosts, file: &Path, address: &Address, blob: &[u8]) -> Res
                 shell::quote(&name),
                 shell::quote(&file_name.to_string())
             ))
-            .hint(scan_hint(address, key_type, file)));
+            .hint(scan_hint(target, key_type, file)));
         }
     };
-    Err(error.hint(scan_hint(address, key_type, file)))
+    Err(error.hint(scan_hint(target, key_type, file)))
 }
 
 fn key_list(keys: &[KnownKey]) -> String {
@@ -195,15 +198,11 @@ fn line_list(lines: &[usize]) -> String {
 }
 
 /// The line that adds the key by ssh-keyscan(1), to a file whose directory may not be there yet, and how to be sure of it.
-fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
+fn scan_hint(target: &SshTarget, key_type: &str, file: &Path) -> String {
     let short = match key_type {
         "ssh-rsa" => "rsa",
         ecdsa if ecdsa.starts_with("ecdsa-") => "ecdsa",
         _ => "ed25519",
-    };
-    let port = match address.port {
-        22 => String::new(),
-        port => format!("-p {port} "),
     };
     let directory = file.parent().filter(|directory| {
         !directory.as_os_str().is_empty() && matches!(directory.try_exists(), Ok(false))
@@ -213,10 +212,10 @@ fn scan_hint(address: &Address, key_type: &str, file: &Path) -> String {
         format!("mkdir -p -m 700 {directory} && ")
     });
     format!(
-        "{}ssh-keyscan {port}-t {short} {} >> {} (compare its fingerprint with the host's \
+        "{}{} >> {} (compare its fingerprint with the host's \
          `ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub` before you trust it)",
         make.unwrap_or_default(),
-        shell::quote(&address.host),
+        by_hand::keyscan(target, short),
         shell::quote(&file.display().to_string())
     )
 }

@@ -28,7 +28,7 @@ pub type Prompt<'a> = dyn Fn(&str, &Cancel) -> Option<String> + Sync + 'a;
 
 /// A key file as it is, perhaps still encrypted. Has no `Debug` on purpose.
 pub(super) struct KeyFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     text: String,
     /// Whether it takes a passphrase.
     pub(super) encrypted: bool,

@@ -7,6 +7,7 @@
 mod abandoned;
 mod agent;
 mod auth;
+mod by_hand;
 mod client;
 mod dial;
 mod far;

@@ -96,6 +96,24 @@ fn the_agent_logs_in_with_keys_of_every_type() {
 }
 
 #[test]
+fn a_refusal_says_how_the_agents_keys_get_in() {
+    require_sshd!();
+    let sshd = Sshd::start(&[]);
+    let dir = sshd.dir.path();
+    let agent = Agent::start(dir);
+    let key = make(dir, "locked", PASSPHRASE, &["-t", "ed25519"]);
+    agent.add(&key);
+    let refused = |source| log_in(&sshd, source, Some(&agent.socket), None).unwrap_err();
+    let error = refused(KeySource::Agent);
+    assert_eq!(error.reason(), Reason::AuthenticationFailed);
+    let copy = format!("ssh-copy-id -p {} root@127.0.0.1 (", sshd.port);
+    assert!(error.hints()[0].starts_with(&copy), "{}", told(&error));
+    let error = refused(KeySource::File(key.clone()));
+    let copy = format!("ssh-copy-id -i {}.pub ", key.display());
+    assert!(error.hints()[0].starts_with(&copy), "{}", told(&error));
+}
+
+#[test]
 fn a_configured_key_is_the_only_one_offered() {
     require_sshd!();
     let sshd = Sshd::start(&["MaxAuthTries 2", "LogLevel VERBOSE"]);

@@ -191,6 +191,12 @@ fn a_refused_key_names_user_host_key_and_allowed_methods() {
             text.contains(key.to_str().unwrap()) && text.contains("ssh-copy-id"),
             "{text}"
         );
+        let copy = format!(
+            "ssh-copy-id -i {}.pub -p {} root@127.0.0.1",
+            key.display(),
+            sshd.port
+        );
+        assert_eq!(error.hints(), [copy]);
         if tries == "MaxAuthTries 6" {
             assert!(text.contains("would let root in by publickey"), "{text}");
         }

@@ -8,10 +8,14 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::error::Class;
 
-fn address(host: &str, port: u16) -> Address {
-    Address {
-        host: host.into(),
-        port,
+fn target(host: &str, port: u16) -> SshTarget {
+    SshTarget {
+        address: Address {
+            host: host.into(),
+            port,
+        },
+        user: "virt".into(),
+        jump: None,
     }
 }
 
@@ -96,7 +100,7 @@ fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
     ];
     for (text, port, reason, needles) in table {
         let hosts = KnownHosts::parse(text);
-        let error = judge(&hosts, file, &address("kvm1", port), &blob(b'a')).unwrap_err();
+        let error = judge(&hosts, file, &target("kvm1", port), &blob(b'a')).unwrap_err();
         assert_eq!(
             (error.reason(), error.class()),
             (reason, Class::Permanent),
@@ -111,7 +115,7 @@ fn refusals_are_permanent_and_give_the_line_that_would_fix_them() {
         }
     }
     let hosts = KnownHosts::parse(&line("kvm1", b'a'));
-    judge(&hosts, file, &address("kvm1", 2222), &blob(b'a')).unwrap();
+    judge(&hosts, file, &target("kvm1", 2222), &blob(b'a')).unwrap();
 }
 
 #[test]
@@ -119,7 +123,7 @@ fn a_file_that_is_not_there_may_still_arrive() {
     let missing = HostKeyPolicy::KnownHosts("/nonexistent/known_hosts".into());
     let Err(error) = Verifier::load(
         &missing,
-        &address("kvm1", 2222),
+        &target("kvm1", 2222),
         &Deadline::new(Duration::from_secs(60), &Cancel::new()),
     ) else {
         panic!("loaded");
@@ -129,9 +133,22 @@ fn a_file_that_is_not_there_may_still_arrive() {
     assert!(error.message().contains("/nonexistent/known_hosts"));
     let line = "mkdir -p -m 700 /nonexistent && ssh-keyscan -p 2222 -t ed25519 kvm1 >> /nonexistent/known_hosts";
     assert!(error.hints()[0].starts_with(line), "{error}");
-    let beside = scan_hint(&address("kvm1", 22), "ssh-rsa", Path::new("known_hosts"));
+    let beside = scan_hint(&target("kvm1", 22), "ssh-rsa", Path::new("known_hosts"));
     assert!(
         beside.starts_with("ssh-keyscan -t rsa kvm1 >> known_hosts "),
         "{beside}"
     );
+}
+
+#[test]
+fn a_host_behind_another_is_scanned_from_there() {
+    let behind = SshTarget {
+        jump: Some(Box::new(target("bastion", 22))),
+        ..target("kvm1", 2222)
+    };
+    let file = Path::new("/etc/known_hosts");
+    let nothing = KnownHosts::parse("");
+    let error = judge(&nothing, file, &behind, &blob(b'a')).unwrap_err();
+    let line = "ssh virt@bastion ssh-keyscan -p 2222 -t ed25519 kvm1 >> /etc/known_hosts (compare ";
+    assert!(error.hints()[0].starts_with(line), "{:?}", error.hints());
 }
