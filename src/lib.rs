@@ -67,90 +67,11 @@ pub fn main() -> ExitCode {
         Err(error) => return ExitCode::from(output::command_line(&error, std::env::args_os())),
     };
     let ui = output::Ui::new(&cli.global);
-    start_log(cli.global.verbose, &ui);
+    ui.start_log(cli.global.verbose);
     let cancels = host::Cancels::new();
     if let Err(error) = signals::watch(&cancels) {
         ui.error(&error);
         return ExitCode::from(error.class().exit_code());
     }
     ExitCode::from(commands::main(&cli, &ui, &cancels))
-}
-
-/// Those that never log: russh would log packets, and with them what passes through, cloud-init content too; the others
-/// URLs and headers, and with them passwords and tokens.
-const SILENT: [&str; 5] = ["russh", "reqwest", "hyper", "hyper_util", "h2"];
-
-/// The filter without its directives about those: one about a module within them would count more than theirs. None
-/// where nothing else is in it.
-fn without_silent(filter: &str) -> Option<String> {
-    // What is behind the slash is a pattern for messages.
-    let (directives, pattern) = match filter.split_once('/') {
-        Some((directives, pattern)) => (directives, Some(pattern)),
-        None => (filter, None),
-    };
-    let silent = |directive: &&str| {
-        SILENT
-            .iter()
-            .any(|module| directive.trim().starts_with(module))
-    };
-    let kept: Vec<&str> = directives.split(',').filter(|d| !silent(d)).collect();
-    let kept = kept.join(",");
-    let pattern = pattern.map(|pattern| format!("/{pattern}"));
-    (!kept.trim().is_empty()).then(|| kept + &pattern.unwrap_or_default())
-}
-
-/// `-v` logs every call to libvirt, `-vv` also XML and addresses; `RUST_LOG` overrides both.
-fn start_log(verbose: u8, ui: &output::Ui) {
-    let level = match verbose {
-        0 => "egressctl=warn",
-        1 => "egressctl=info",
-        _ => "egressctl=debug",
-    };
-    // One that is empty counts as unset.
-    let filter = config::process_env("RUST_LOG");
-    let filter = filter.as_ref().and_then(|text| text.to_str());
-    let filter = filter.and_then(without_silent);
-    let mut builder = env_logger::Builder::new();
-    builder.parse_filters(filter.as_deref().unwrap_or(level));
-    for module in SILENT {
-        builder.filter_module(module, log::LevelFilter::Off);
-    }
-    builder
-        .format_target(false)
-        .target(env_logger::Target::Pipe(Box::new(ui.log())))
-        .write_style(if ui.color() {
-            env_logger::WriteStyle::Always
-        } else {
-            env_logger::WriteStyle::Never
-        })
-        .init();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_can_have_secrets_logged() {
-        let table = [
-            ("debug", Some("debug")),
-            ("russh=trace", None),
-            (
-                "russh::client=trace,russh_keys=trace, hyper_util::client=trace",
-                None,
-            ),
-            (
-                "info,reqwest::connect=trace/password",
-                Some("info/password"),
-            ),
-            (
-                "egressctl=debug,h2::codec=trace,russh::x",
-                Some("egressctl=debug"),
-            ),
-            ("info/russh", Some("info/russh")),
-        ];
-        for (filter, kept) in table {
-            assert_eq!(without_silent(filter).as_deref(), kept, "{filter}");
-        }
-    }
 }

@@ -36,8 +36,10 @@ pub(super) fn ensure_is_overlay(
         .iter()
         .any(|one| matches!(one, DiskSource::Path(path) if path == overlay));
     if instance.state.is_active() && !is_in_chain {
-        let hint =
-            format!("on the host: virsh domblklist {name}; what egressctl made is {overlay}");
+        let hint = format!(
+            "on the host: virsh domblklist {}; what egressctl made is {overlay}",
+            quote(name)
+        );
         return Err(error("was it copied, or the storage pool moved?").hint(hint));
     }
     let error = error("a snapshot made outside libvirt's metadata?");
@@ -100,7 +102,7 @@ fn disk_of(instance: &Instance) -> Option<&DiskInfo> {
 /// A domain's disk is merged while it runs. Without --base it would be merged further down: into the base image, which
 /// others share.
 fn merge_hint(instance: &Instance, overlay: &str) -> String {
-    let name = &instance.domain.name;
+    let name = quote(&instance.domain.name);
     let overlay = quote(overlay);
     let merge = format!("virsh blockcommit {name} vda --base {overlay} --active --pivot --delete");
     if instance.state.is_active() {

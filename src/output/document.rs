@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::column::Column;
+use super::plain::{one_line, plain_json};
 
 use crate::error::{Error, Reason, Result};
 use crate::yaml11::Quoting;
@@ -52,7 +53,7 @@ fn value<R: Row>(items: &[&R], errors: &[Error]) -> Value {
 }
 
 pub(super) fn to_json<R: Row>(items: &[&R], errors: &[Error]) -> String {
-    format!("{:#}\n", value(items, errors))
+    plain_json(&format!("{:#}\n", value(items, errors)))
 }
 
 pub(super) fn to_yaml<R: Row>(items: &[&R], errors: &[Error]) -> Result<String> {
@@ -62,7 +63,7 @@ pub(super) fn to_yaml<R: Row>(items: &[&R], errors: &[Error]) -> Result<String> 
 }
 
 pub(super) fn to_names<R: Row>(items: &[&R]) -> String {
-    let mut names: Vec<String> = items.iter().map(|row| row.name()).collect();
+    let mut names: Vec<String> = items.iter().map(|row| one_line(&row.name())).collect();
     names.push(String::new());
     names.join("\n")
 }
@@ -97,6 +98,17 @@ mod tests {
         }
     }
 
+    #[derive(Serialize)]
+    struct Named(&'static str);
+
+    impl Row for Named {
+        const KIND: &'static str = "Names";
+        const COLUMNS: &'static [Column<Self>] = &[];
+        fn name(&self) -> String {
+            self.0.to_owned()
+        }
+    }
+
     #[test]
     fn results_and_failures_stand_side_by_side() {
         let items = [&Item { n: 1 }];
@@ -110,5 +122,21 @@ mod tests {
         assert_eq!(value["errors"][0]["host"], "nas2");
         assert!(to_yaml(&items, &errors).unwrap().contains("kind: Things"));
         assert_eq!(to_names(&items), "1\n");
+    }
+
+    #[test]
+    fn no_document_has_what_a_terminal_acts_on() {
+        let items = [&Named("a\x1b[2J\u{9b}b\nc\x7f")];
+        let errors = [Error::transient(Reason::LibvirtError, "x").because("y\u{9b}\x1b\nz")];
+        let texts = [
+            to_names(&items),
+            to_json(&items, &errors),
+            to_yaml(&items, &errors).unwrap(),
+        ];
+        for text in texts {
+            let acted_on = |c: char| c.is_control() && c != '\n';
+            assert!(!text.contains(acted_on), "{text:?}");
+        }
+        assert_eq!(to_names(&items), "a\\u{1b}[2J\\u{9b}b\\nc\\u{7f}\n");
     }
 }

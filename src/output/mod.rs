@@ -3,6 +3,8 @@
 mod bars;
 mod column;
 mod document;
+mod log;
+mod plain;
 mod probe;
 mod progress;
 mod prompt;
@@ -21,6 +23,8 @@ use serde_json::json;
 
 use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
+use plain::{cut, plain, plain_json};
+use screen::Screen;
 use secrets::Secrets;
 
 pub use document::{Document, Row};
@@ -30,7 +34,6 @@ pub use prompt::passphrase;
 pub use records::{
     CheckRecord, DeletePlanRecord, DeletedRecord, InstanceRecord, PlanRecord, PulledRecord,
 };
-pub use screen::Screen;
 pub use terminal::{RawTerminal, restore as restore_terminal};
 pub use upkeep::{ImageRecord, SweptRecord};
 
@@ -158,20 +161,16 @@ impl Ui {
         Ok(errors)
     }
 
-    /// Where the log goes: past the bars.
-    pub fn log(&self) -> Screen {
-        self.screen.clone()
-    }
-
-    /// Whether stderr gets colours.
-    pub fn color(&self) -> bool {
-        self.color
+    /// Starts the log, which goes past the bars: warnings alone, and by `-v` (1) every call to libvirt, by `-vv` (2)
+    /// also XML and addresses. `RUST_LOG` overrides both.
+    pub fn start_log(&self, verbose: u8) {
+        log::start(verbose, self.color, &self.screen, &self.secrets);
     }
 
     /// Tells people what is going on; nothing under `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            self.message("note", text, text);
+            self.message("note", None, text);
         }
     }
 
@@ -192,18 +191,19 @@ impl Ui {
 
     /// Warns; also under `--quiet`.
     pub fn warn(&self, text: &str) {
-        let line = format!("{} {text}", self.paint("33", "warning:"));
-        self.message("warning", text, &line);
+        self.message("warning", Some(&self.paint("33", "warning:")), text);
     }
 
-    fn message(&self, event: &str, text: &str, line: &str) {
-        let (text, line) = (self.secrets.out_of(text), self.secrets.out_of(line));
+    fn message(&self, event: &str, word: Option<&str>, text: &str) {
+        let text = self.secrets.out_of(text);
         if self.screen.is_json() {
             let event = json!({ "event": event, "message": text });
-            self.screen.line(&event.to_string());
-        } else {
-            self.screen.line(&line);
+            self.screen.json(&event.to_string());
+            return;
         }
+        let text = plain(&cut(&text));
+        let line = word.map_or_else(|| text.clone(), |word| format!("{word} {text}"));
+        self.screen.painted(&line);
     }
 
     /// Warns of what would be an error where it stood in the way, with its causes and hints; also under `--quiet`.
@@ -214,34 +214,38 @@ impl Ui {
                 "message": error.to_string(),
                 "hints": error.hints(),
             });
-            self.screen.line(&self.secrets.out_of(&event.to_string()));
+            self.screen.json(&self.secrets.out_of(&event.to_string()));
             return;
         }
-        self.lines(&self.paint("33", "warning:"), error);
+        self.screen
+            .painted(&self.told(&self.paint("33", "warning:"), error));
     }
 
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
         if let Some(text) = as_json(error, self.format == Format::Json, self.screen.is_json()) {
-            self.screen.line(&self.secrets.out_of(&text));
+            self.screen.json(&self.secrets.out_of(&text));
             return;
         }
-        self.lines(&self.paint("31", "error:"), error);
+        self.screen
+            .painted(&self.told(&self.paint("31", "error:"), error));
     }
 
-    fn lines(&self, word: &str, error: &Error) {
+    /// An error for people, after that word: what hosts and guests said of it is plain.
+    fn told(&self, word: &str, error: &Error) -> String {
+        let shown = |text: &str| plain(&cut(&self.secrets.out_of(text)));
         let place = error
             .host()
             .map(|host| format!("{host}: "))
             .unwrap_or_default();
-        let mut lines = vec![format!("{word} {place}{}", error.message())];
+        let mut lines = vec![format!("{word} {place}{}", shown(error.message()))];
         for cause in error.causes() {
-            lines.push(format!("  {}", cause.replace('\n', "\n  ")));
+            lines.push(format!("  {}", shown(cause).replace('\n', "\n  ")));
         }
         for hint in error.hints() {
-            lines.push(format!("{} {hint}", self.paint("36", "hint:")));
+            lines.push(format!("{} {}", self.paint("36", "hint:"), shown(hint)));
         }
-        self.screen.line(&self.secrets.out_of(&lines.join("\n")));
+        lines.join("\n")
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -295,7 +299,7 @@ pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) ->
             .next()
             .map_or(error.clone(), |rest| error.hint(rest.trim()));
         let text = as_json(&error, is_document, among_events).unwrap_or_default();
-        let _ = writeln!(io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{}", plain_json(&text));
         return Class::Usage.exit_code();
     }
     let text = said.render().to_string();
@@ -337,4 +341,33 @@ fn asks(line: &[OsString], options: &[&str], value: &str) -> bool {
                 || (is_short && *word == *joined[1])
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn ui() -> Ui {
+        let cli = Cli::try_parse_from(["egressctl", "list"]).unwrap();
+        Ui::new(&cli.global)
+    }
+
+    #[test]
+    fn what_an_error_quotes_is_shown_and_not_acted_on() {
+        let error = Error::transient(Reason::ConnectFailed, "m\x07")
+            .on_host("nas1")
+            .because("a\x1b[2J\u{9b}b\nc")
+            .because("x".repeat(5000))
+            .hint("h\r");
+        let told = ui().told("error:", &error);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines[0], "error: nas1: m\\u{7}");
+        assert_eq!(lines[1], "  a\\u{1b}[2J\\u{9b}b");
+        assert_eq!(lines[2], "  c");
+        assert_eq!(lines[3], format!("  {}…", "x".repeat(1000)));
+        assert!(lines[4].ends_with(" h\\r"), "{told}");
+    }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::column::{Cell, Column, column, wide};
 use super::document::Row;
+use super::plain::plain;
 use crate::check::{HostReport, Severity};
 use crate::create::plan::Plan;
 use crate::create::wait::CloudInitResult;
@@ -160,7 +161,7 @@ impl PlanRecord {
 
     /// The plan for people, with the XML.
     pub fn text(&self) -> String {
-        self.0.to_text()
+        plain(&self.0.to_text())
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 
 use super::bars;
+use super::plain::{plain, plain_json};
 use crate::cli::{GlobalArgs, ProgressArg};
 
 /// How progress is shown.
@@ -40,7 +41,7 @@ pub(super) fn can_draw() -> bool {
 
 /// The terminal's lower end, shared by all that write on stderr.
 #[derive(Clone)]
-pub struct Screen {
+pub(super) struct Screen {
     bars: MultiProgress,
     shown: Shown,
     is_json: bool,
@@ -76,9 +77,19 @@ impl Screen {
         (self.shown == Shown::Bars).then(|| self.bars.add(bar))
     }
 
-    /// Writes one line.
+    /// Writes one line, or several, without what the terminal would act on.
     pub(super) fn line(&self, text: &str) {
+        self.painted(&plain(text));
+    }
+
+    /// The same of text that has colours: whoever put them in has made the rest plain.
+    pub(super) fn painted(&self, text: &str) {
         self.bytes(format!("{text}\n").as_bytes());
+    }
+
+    /// Writes one line of JSON.
+    pub(super) fn json(&self, text: &str) {
+        self.painted(&plain_json(text));
     }
 
     fn bytes(&self, bytes: &[u8]) {
@@ -89,7 +100,7 @@ impl Screen {
     }
 }
 
-/// For the log, which writes a record at a time.
+/// For the log, which writes a record at a time, made plain by [`Log`](super::log::Log).
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes(bytes);

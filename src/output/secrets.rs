@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use crate::url::shown_text;
 
 /// What to replace in messages, and by what.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Secrets(Vec<(String, String)>);
 
 impl Secrets {

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 
 use super::column::Column;
+use super::plain::one_line;
 
 /// Blanks between columns.
 const GAP: u16 = 2;
@@ -88,16 +89,7 @@ fn shown(cell: &str) -> String {
     if cell.is_empty() {
         return "-".to_owned();
     }
-    cell.chars()
-        .flat_map(|c| {
-            let escaped: Vec<char> = if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            };
-            escaped
-        })
-        .collect()
+    one_line(cell)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::column::{Cell, Column, column, wide};
 use super::document::Row;
+use super::plain::one_line;
 use crate::gc::Item;
 use crate::gc::plan::{Base, BaseState, Kind};
 use crate::image::identity::Marker;
@@ -50,12 +51,8 @@ impl SweptRecord {
     /// One line: what, where, why.
     pub fn line(&self) -> String {
         let kept = if self.action == "keep" { "kept: " } else { "" };
-        let shown: String = self
-            .reason
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        format!("{}: {}: {kept}{shown}\n", self.host, self.thing())
+        let line = format!("{}: {}: {kept}{}", self.host, self.thing(), self.reason);
+        one_line(&line) + "\n"
     }
 }
 
@@ -155,5 +152,30 @@ impl Row for ImageRecord {
 
     fn name(&self) -> String {
         self.volume.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_one_line_whatever_it_is_called() {
+        let line = |volume: Option<&str>, name: Option<&str>| {
+            let record = SweptRecord {
+                kind: Kind::Image,
+                host: "nas1".into(),
+                name: name.map(str::to_owned),
+                volume: volume.map(str::to_owned),
+                action: "keep",
+                reason: "r\u{9b}".into(),
+                deleted: false,
+            };
+            record.line()
+        };
+        let volume = line(Some("v\x1b[2J\n"), None);
+        assert_eq!(volume, "nas1: volume v\\u{1b}[2J\\n: kept: r\\u{9b}\n");
+        let name = line(None, Some("i\x07"));
+        assert_eq!(name, "nas1: instance i\\u{7}: kept: r\\u{9b}\n");
     }
 }

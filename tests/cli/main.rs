@@ -5,6 +5,7 @@
 mod cases;
 mod colour;
 mod documents;
+mod escapes;
 mod interrupts;
 mod json;
 mod pipes;

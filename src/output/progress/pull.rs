@@ -10,6 +10,7 @@ use serde_json::json;
 use super::{JSON_EVERY, PLAIN_EVERY, Told, style};
 use crate::image::pull::{PullEvent, PullObserver};
 use crate::output::Ui;
+use crate::output::plain::one_line;
 use crate::output::screen::Shown;
 use crate::units;
 
@@ -89,7 +90,7 @@ impl<'a> PullBars<'a> {
     fn bar(&self, host: &str, bar: ProgressBar, template: &str) -> Option<ProgressBar> {
         let bar = bar
             .with_style(style(template))
-            .with_prefix(format!("{host}: {}", self.image));
+            .with_prefix(one_line(&format!("{host}: {}", self.image)));
         self.ui.screen.add(bar)
     }
 
@@ -106,7 +107,7 @@ impl<'a> PullBars<'a> {
                     "bytes": progress.sent,
                     "total": progress.total,
                 });
-                self.ui.screen.line(&event.to_string());
+                self.ui.screen.json(&event.to_string());
             }
             _ => {}
         }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{JSON_EVERY, PLAIN_EVERY, Told, style};
 use crate::output::Ui;
+use crate::output::plain::{cut, one_line};
 use crate::output::screen::Shown;
 
 /// One wait, as it is shown; it vanishes from the terminal when dropped.
@@ -51,7 +52,8 @@ impl<'a> WaitLine<'a> {
 
     /// Takes what was seen just now.
     pub fn seen(&self, seen: &str) {
-        let text = format!("{}: waiting for {}: {seen}", self.instance, self.what);
+        let seen = &cut(seen);
+        let text = self.text(seen);
         if let Some(bar) = &self.bar {
             bar.set_message(text);
             return;
@@ -63,7 +65,7 @@ impl<'a> WaitLine<'a> {
                 self.ui.screen.line(&format!("{text} ({seconds} s)"));
             }
             // What is new is told at once.
-            Shown::Json if state.told.is_due(JSON_EVERY, Instant::now()) || state.seen != seen => {
+            Shown::Json if state.told.is_due(JSON_EVERY, Instant::now()) || state.seen != *seen => {
                 let event = json!({
                     "event": "wait",
                     "host": self.host,
@@ -72,11 +74,18 @@ impl<'a> WaitLine<'a> {
                     "seen": seen,
                     "seconds": seconds,
                 });
-                self.ui.screen.line(&event.to_string());
+                self.ui.screen.json(&event.to_string());
             }
             _ => return,
         }
         seen.clone_into(&mut state.seen);
+    }
+
+    fn text(&self, seen: &str) -> String {
+        one_line(&format!(
+            "{}: waiting for {}: {seen}",
+            self.instance, self.what
+        ))
     }
 }
 
@@ -85,5 +94,25 @@ impl Drop for WaitLine<'_> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_guests_status_stays_on_its_line() {
+        let cli = Cli::try_parse_from(["egressctl", "list"]).unwrap();
+        let ui = Ui::new(&cli.global);
+        let line = WaitLine::new(&ui, "nas1", "web1", "cloud-init");
+        let text = line.text("status a\x1b[2J\u{9b}b\n\r");
+        assert_eq!(
+            text,
+            "web1: waiting for cloud-init: status a\\u{1b}[2J\\u{9b}b\\n\\r"
+        );
     }
 }
