@@ -1,5 +1,6 @@
 //! Names of instances: asked of the hosts within 2 s, and remembered for a moment.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,6 +19,7 @@ use crate::host::{Cancels, HostSession};
 use crate::image::digest::sha256_hex;
 use crate::instance::Instance;
 use crate::limits::TimeLimits;
+use crate::name::InstanceId;
 
 /// How long the hosts may take; with what comes before and after, 2 s in all.
 const ANSWER_LIMIT: Duration = Duration::from_millis(1700);
@@ -45,20 +47,35 @@ struct Known {
 pub(super) fn candidates(words: &Words, current: &str) -> Vec<(String, Option<String>)> {
     let zone = words.value_of("--zone");
     let manager = words.value_of("--manager").unwrap_or("egressctl");
-    let mut known: Vec<Known> = words
-        .providers()
-        .iter()
-        .flat_map(|provider| known_of(words, provider))
-        .filter(|one| zone.is_none_or(|zone| zone == one.host))
-        .filter(|one| manager == "all" || manager == one.manager)
-        .collect();
+    let mut known = known_of(words, &words.providers());
+    known.retain(|one| {
+        one.is_nameable()
+            && zone.is_none_or(|zone| zone == one.host)
+            && (manager == "all" || manager == one.manager)
+    });
+    offered(known, current)
+}
+
+impl Known {
+    fn id(&self) -> String {
+        format!("hosts/{}/domains/{}", self.host, self.name)
+    }
+
+    /// Whether a command takes the name. A host may call its domains anything, and bash puts what it is offered on the
+    /// line as it is: `x;reboot;` would be run.
+    fn is_nameable(&self) -> bool {
+        self.id().parse::<InstanceId>().is_ok()
+    }
+}
+
+fn offered(mut known: Vec<Known>, current: &str) -> Vec<(String, Option<String>)> {
     known.sort_by(|a, b| (&a.name, &a.host).cmp(&(&b.name, &b.host)));
     let twice = |one: &Known| known.iter().filter(|other| other.name == one.name).count() > 1;
     known
         .iter()
         .map(|one| {
             if current.starts_with("hosts/") || twice(one) {
-                (format!("hosts/{}/domains/{}", one.host, one.name), None)
+                (one.id(), None)
             } else {
                 (one.name.clone(), Some(one.host.clone()))
             }
@@ -66,51 +83,66 @@ pub(super) fn candidates(words: &Words, current: &str) -> Vec<(String, Option<St
         .collect()
 }
 
-fn known_of(words: &Words, provider: &Provider) -> Vec<Known> {
-    let file = words
-        .config_path()
-        .and_then(|config| cache_file(&config, &provider.name));
-    let old = file.as_deref().and_then(read).unwrap_or_default();
+/// What is remembered of the providers' instances; where that is too old, the hosts are asked.
+fn known_of(words: &Words, providers: &[Provider]) -> Vec<Known> {
+    let config = words.config_path();
+    let file = |provider: &Provider| cache_file(config.as_deref()?, &provider.name);
     let now = now_seconds();
-    if old.at <= now && now - old.at < FRESH_SECONDS {
-        return old.instances;
-    }
-    let answers = ask(provider);
-    let mut instances = Vec::new();
-    for host in &provider.hosts {
-        match answers.iter().find(|(name, _)| *name == host.name) {
-            Some((_, found)) => instances.extend(found.iter().cloned()),
-            // A host that is slow or away keeps what was known of it.
-            None => instances.extend(
-                old.instances
-                    .iter()
-                    .filter(|o| o.host == host.name)
-                    .cloned(),
-            ),
+    let (mut known, mut stale) = (Vec::new(), Vec::new());
+    for provider in providers {
+        let file = file(provider);
+        let old = file.as_deref().and_then(read).unwrap_or_default();
+        if old.at <= now && now - old.at < FRESH_SECONDS {
+            known.extend(old.instances);
+        } else {
+            stale.push((provider, file, old));
         }
     }
-    let remembered = Remembered { at: now, instances };
-    if let Some(error) = file.and_then(|file| write(&file, &remembered).err()) {
-        log::debug!("completion: {error}");
+    let asked: Vec<&Provider> = stale.iter().map(|(provider, ..)| *provider).collect();
+    let mut answers = ask(&asked);
+    for (number, (provider, file, old)) in stale.into_iter().enumerate() {
+        let mut instances = Vec::new();
+        for host in &provider.hosts {
+            match answers.remove(&(number, host.name.clone())) {
+                Some(found) => instances.extend(found),
+                // A host that is slow or away keeps what was known of it.
+                None => {
+                    let of_host = |one: &&Known| one.host == host.name;
+                    instances.extend(old.instances.iter().filter(of_host).cloned());
+                }
+            }
+        }
+        let remembered = Remembered { at: now, instances };
+        if let Some(error) = file.and_then(|file| write(&file, &remembered).err()) {
+            log::debug!("completion: {error}");
+        }
+        known.extend(remembered.instances);
     }
-    remembered.instances
+    known
 }
 
-/// Asks all hosts at once, and takes what has come when the time is over.
-fn ask(provider: &Provider) -> Vec<(String, Vec<Known>)> {
+/// A host, by its provider's number among those that are asked, and its name there.
+type Asked = (usize, String);
+/// What one host answered.
+type Answer = (Asked, Result<Vec<Known>>);
+
+/// Asks all hosts of all providers at once, and takes what has come when the time is over.
+fn ask(providers: &[&Provider]) -> HashMap<Asked, Vec<Known>> {
     let cancels = Cancels::new();
     let (sender, answers) = channel();
-    // Nobody is asked for a passphrase in the middle of a line.
-    for session in HostSession::of_provider(provider, &cancels, None, TimeLimits::default()) {
-        let sender = sender.clone();
-        // Where the system gives no thread, the host counts as one that is away.
-        let _ = Builder::new().spawn(move || {
-            let found = names_on(&session);
-            let name = session.name().to_owned();
-            // The connection is closed before the answer counts.
-            drop(session);
-            let _ = sender.send((name, found));
-        });
+    for (number, provider) in providers.iter().enumerate() {
+        // Nobody is asked for a passphrase in the middle of a line.
+        for session in HostSession::of_provider(provider, &cancels, None, TimeLimits::default()) {
+            let sender = sender.clone();
+            // Where the system gives no thread, the host counts as one that is away.
+            let _ = Builder::new().spawn(move || {
+                let found = names_on(&session);
+                let name = session.name().to_owned();
+                // The connection is closed before the answer counts.
+                drop(session);
+                let _ = sender.send(((number, name), found));
+            });
+        }
     }
     drop(sender);
     let found = collect(&answers, ANSWER_LIMIT);
@@ -120,17 +152,16 @@ fn ask(provider: &Provider) -> Vec<(String, Vec<Known>)> {
 }
 
 /// What arrives until all have answered or the time is over.
-fn collect(
-    answers: &Receiver<(String, Result<Vec<Known>>)>,
-    limit: Duration,
-) -> Vec<(String, Vec<Known>)> {
+fn collect(answers: &Receiver<Answer>, limit: Duration) -> HashMap<Asked, Vec<Known>> {
     let end = Instant::now() + limit;
-    let mut found = Vec::new();
+    let mut found = HashMap::new();
     while let Ok((host, answer)) =
         answers.recv_timeout(end.saturating_duration_since(Instant::now()))
     {
         match answer {
-            Ok(instances) => found.push((host, instances)),
+            Ok(instances) => {
+                found.insert(host, instances);
+            }
             Err(error) => log::debug!("completion: {error}"),
         }
     }
@@ -215,6 +246,43 @@ mod tests {
         assert_eq!(mode(file.parent().unwrap()), 0o700);
         fs::write(&file, "{").unwrap();
         assert!(read(&file).is_none());
+    }
+
+    #[test]
+    fn only_names_that_a_command_takes_are_offered() {
+        let known = |host: &str, name: &str| Known {
+            host: host.into(),
+            name: name.into(),
+            manager: "egressctl".into(),
+        };
+        assert!(known("nas1", "web1").is_nameable());
+        for odd in [
+            "x;touch${IFS}/tmp/a;",
+            "$(reboot)",
+            "`id`",
+            "a b",
+            "-rf",
+            "a\nb",
+            "a\u{1b}b",
+            "a/b",
+            "",
+        ] {
+            assert!(!known("nas1", odd).is_nameable(), "{odd:?}");
+        }
+        assert!(!known("nas1;id", "web1").is_nameable());
+        let both = [
+            known("nas2", "web1"),
+            known("nas1", "web1"),
+            known("nas1", "web2"),
+        ];
+        let values: Vec<String> = offered(both.into(), "")
+            .into_iter()
+            .map(|(v, _)| v)
+            .collect();
+        assert_eq!(
+            values,
+            ["hosts/nas1/domains/web1", "hosts/nas2/domains/web1", "web2"]
+        );
     }
 
     #[test]
