@@ -25,8 +25,8 @@ pub(super) fn run(args: &LogsArgs, context: &Context<'_>) -> Result<Vec<Error>> 
         let hypervisor = host.connect()?;
         let agent = Agent::new(&*hypervisor, &instance.domain);
         open(agent).and_then(|file| {
-            show(context, agent, &file)?;
-            file.close(agent)
+            let shown = show(context, agent, &file);
+            file.close_after(agent, host, shown).map(drop)
         })
     };
     shown.map_err(|error| error.on_host(host.name()))?;
@@ -45,12 +45,7 @@ fn open(agent: Agent<'_>) -> Result<GuestFile> {
 
 /// Prints up to the present end; false once nobody reads any more.
 fn show(context: &Context<'_>, agent: Agent<'_>, file: &GuestFile) -> Result<bool> {
-    let mut wanted = true;
-    file.read_on(agent, &mut |bytes| {
-        wanted = wanted && context.ui.bytes(bytes)?;
-        Ok(())
-    })?;
-    Ok(wanted)
+    file.read_on(agent, &mut |bytes| context.ui.bytes(bytes))
 }
 
 /// Prints until cloud-init is done.
@@ -78,11 +73,19 @@ fn follow(context: &Context<'_>, host: &HostSession, instance: &Instance) -> Res
         cancel.wait(POLL);
         cancel.check()?;
     };
+    let shown = show_until_finished(context, agent, &file);
+    file.close_after(agent, host, shown)
+}
+
+/// Prints what there is and what comes, until cloud-init is done or nobody reads any more.
+fn show_until_finished(context: &Context<'_>, agent: Agent<'_>, file: &GuestFile) -> Result<()> {
+    let cancel = &context.cancels.work;
     loop {
         // Asked first: what is read after the end is all there is.
         let finished = is_there(agent, FINISHED)?;
-        if !show(context, agent, &file)? || finished {
-            return file.close(agent);
+        let wanted = show(context, agent, file)?;
+        if finished || !wanted || context.ui.has_lost_reader() {
+            return Ok(());
         }
         cancel.wait(POLL);
         cancel.check()?;

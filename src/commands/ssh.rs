@@ -32,7 +32,7 @@ pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Result<u8> {
     let hypervisor = host.connect()?;
     let way = reach::find(host, &*hypervisor, ip, args.port, args.via.into())
         .map_err(|error| error.on_host(host.name()))?;
-    let keys = host_keys(context, &*hypervisor, &instance)?;
+    let keys = host_keys(context, host, &*hypervisor, &instance)?;
     drop(hypervisor);
     let files = Files::write(
         context,
@@ -65,6 +65,7 @@ pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Result<u8> {
 /// The guest's host keys as its agent reads them, in the form of a `known_hosts` file; none where no agent answers.
 fn host_keys(
     context: &Context<'_>,
+    host: &HostSession,
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
 ) -> Result<Option<String>> {
@@ -72,7 +73,7 @@ fn host_keys(
     let mut files = Vec::new();
     let mut refused = None;
     for kind in HOST_KEYS {
-        match read(agent, &format!("/etc/ssh/ssh_host_{kind}_key.pub")) {
+        match read(agent, host, &format!("/etc/ssh/ssh_host_{kind}_key.pub")) {
             Ok(text) => files.push(text),
             // There is no key of that type.
             Err(error) if error.reason() == Reason::AgentRefused => refused = Some(error),
@@ -95,10 +96,10 @@ fn host_keys(
     Ok(None)
 }
 
-fn read(agent: Agent<'_>, path: &str) -> Result<String> {
+fn read(agent: Agent<'_>, host: &HostSession, path: &str) -> Result<String> {
     let file = GuestFile::open(agent, path)?;
-    let bytes = file.read(agent)?;
-    file.close(agent)?;
+    let bytes = file.read(agent);
+    let bytes = file.close_after(agent, host, bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

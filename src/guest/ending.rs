@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Agent;
 use crate::cancel::Cancel;
@@ -69,12 +69,7 @@ pub(super) enum Ending {
 /// Ends a program with all that it started, and takes its output away.
 ///
 /// Errors: the agent's; [`Reason::Interrupted`](crate::error::Reason::Interrupted).
-pub(super) fn end(
-    agent: Agent<'_>,
-    directory: &str,
-    pid: &Value,
-    cancel: &Cancel,
-) -> Result<Ending> {
+pub(super) fn end(agent: Agent<'_>, directory: &str, pid: i64, cancel: &Cancel) -> Result<Ending> {
     let agent = agent.within(CALL);
     let words = ["-c", SCRIPT, "sh", directory, &pid.to_string()];
     let Some(ended_well) = agent.run_short("/bin/sh", &words, POLL, cancel)? else {

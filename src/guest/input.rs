@@ -5,11 +5,7 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::json;
-
-use super::Agent;
+use super::{Agent, GuestFile};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
@@ -21,14 +17,19 @@ pub(super) const BLOCK: usize = 48 << 10;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Makes the directory, which is nobody else's, and the file `in` in it.
-pub(super) fn put(agent: Agent<'_>, directory: &str, bytes: &[u8], cancel: &Cancel) -> Result<()> {
+pub(super) fn put(
+    agent: Agent<'_>,
+    directory: &str,
+    bytes: &[u8],
+    host: &HostSession,
+) -> Result<()> {
+    let cancel = &host.cancels().work;
     // The agent makes files that everybody may read: the directory must be in the way.
     quick(agent, "mkdir", &["-m", "700", "--", directory], cancel)?;
     let path = format!("{directory}/in");
-    let handle = agent.call("guest-file-open", &json!({ "path": path, "mode": "w" }))?;
-    let written = write(agent, &handle, bytes, cancel);
-    let closed = agent.call("guest-file-close", &json!({ "handle": handle }));
-    written.and(closed.map(drop))
+    let file = GuestFile::create(agent, &path)?;
+    let written = write(agent, &file, bytes, cancel);
+    file.close_after(agent, host, written)
 }
 
 /// Takes the directory away after this failure, and says where it can't.
@@ -52,29 +53,19 @@ pub(super) fn take_back(
     }
 }
 
-fn write(
-    agent: Agent<'_>,
-    handle: &serde_json::Value,
-    bytes: &[u8],
-    cancel: &Cancel,
-) -> Result<()> {
+fn write(agent: Agent<'_>, file: &GuestFile, bytes: &[u8], cancel: &Cancel) -> Result<()> {
     let mut left = bytes;
     while !left.is_empty() {
         cancel.check()?;
         let block = &left[..left.len().min(BLOCK)];
-        let arguments = json!({ "handle": handle, "buf-b64": BASE64.encode(block) });
-        let answer = agent.call("guest-file-write", &arguments)?;
-        let count = answer["count"].as_u64().unwrap_or_default();
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let count = file.write(agent, block)?;
         if count == 0 || count > block.len() {
             return Err(failed(agent, "the guest agent wrote nothing"));
         }
         left = &left[count..];
     }
     // What stays in the agent's buffer would be missing without an error.
-    agent
-        .call("guest-file-flush", &json!({ "handle": handle }))
-        .map(drop)
+    file.flush(agent)
 }
 
 /// Runs a command that takes no time, to its end.

@@ -1,6 +1,8 @@
 //! What is done inside a guest, by qemu-guest-agent: single commands, files, programs.
 
 mod ending;
+#[cfg(test)]
+mod fake;
 mod file;
 mod input;
 mod program;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
-use crate::libvirt::{DomainRef, Hypervisor};
+use crate::libvirt::{AgentCalls, DomainRef};
 
 pub use file::GuestFile;
 pub use program::{Ended, Program, STDIN_LIMIT, Sink, run};
@@ -26,14 +28,14 @@ const SHORT: Duration = Duration::from_secs(20);
 /// The agent of one guest.
 #[derive(Clone, Copy)]
 pub struct Agent<'a> {
-    hypervisor: &'a dyn Hypervisor,
+    hypervisor: &'a dyn AgentCalls,
     domain: &'a DomainRef,
     limit: Duration,
 }
 
 impl<'a> Agent<'a> {
     /// The agent of that domain's guest; nothing is asked yet.
-    pub fn new(hypervisor: &'a dyn Hypervisor, domain: &'a DomainRef) -> Self {
+    pub fn new(hypervisor: &'a dyn AgentCalls, domain: &'a DomainRef) -> Self {
         Agent {
             hypervisor,
             domain,

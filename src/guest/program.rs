@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::running::{Running, Stop};
 use super::{Agent, LIMIT, input};
-use crate::error::{Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 
 /// The most that a program can be given on its stdin, in bytes. It is held in memory, and slow to bring in.
@@ -116,7 +116,7 @@ fn start(
     program: &Program<'_>,
     directory: &str,
     host: &HostSession,
-) -> Result<Value> {
+) -> Result<i64> {
     let exec = |script: &str, stdin: Option<&[u8]>| {
         let mut words = vec!["-c", script, "sh", directory];
         words.extend(program.words.iter().map(String::as_str));
@@ -124,21 +124,46 @@ fn start(
         if let Some(stdin) = stdin {
             arguments["input-data"] = BASE64.encode(stdin).into();
         }
-        Ok(agent.call("guest-exec", &arguments)?["pid"].clone())
+        started(&agent.call("guest-exec", &arguments)?)
     };
     match program.stdin {
-        Some(stdin) if stdin.len() > input::BLOCK => {
-            input::put(agent, directory, stdin, &host.cancels().work)
-                .and_then(|()| exec(FED_SCRIPT, None))
-                .map_err(|error| input::take_back(agent, directory, host, error))
-        }
+        Some(stdin) if stdin.len() > input::BLOCK => input::put(agent, directory, stdin, host)
+            .and_then(|()| exec(FED_SCRIPT, None))
+            .map_err(|error| input::take_back(agent, directory, host, error)),
         stdin => exec(SCRIPT, stdin),
     }
+}
+
+/// The process that the agent says it has started: a guest may say anything, and this is told to people.
+fn started(answer: &Value) -> Result<i64> {
+    let pid = answer["pid"].as_i64().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| {
+        let what = "the guest agent names no process for the command, which may run in the guest";
+        Error::permanent(Reason::AgentRefused, what)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_a_number() {
+        assert_eq!(started(&json!({"pid": 4711})).unwrap(), 4711);
+        let odd = [
+            json!("1; reboot"),
+            json!(-1),
+            json!(0),
+            json!([1]),
+            json!(null),
+            json!(1.5),
+        ];
+        for pid in odd {
+            let error = started(&json!({ "pid": pid })).unwrap_err();
+            assert_eq!(error.reason(), Reason::AgentRefused, "{pid}");
+            assert!(!error.to_string().contains("reboot"), "{error}");
+        }
+    }
 
     #[test]
     fn the_other_script_feeds_the_program_from_the_file() {

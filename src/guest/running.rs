@@ -38,7 +38,7 @@ impl From<Error> for Stop {
 /// A started program.
 pub(super) struct Running<'a> {
     agent: Agent<'a>,
-    pid: Value,
+    pid: i64,
     directory: &'a str,
     host: &'a HostSession,
     out: Option<GuestFile>,
@@ -51,7 +51,7 @@ impl<'a> Running<'a> {
     /// The process of that number, whose output goes into files in that directory.
     pub(super) fn new(
         agent: Agent<'a>,
-        pid: Value,
+        pid: i64,
         directory: &'a str,
         host: &'a HostSession,
     ) -> Self {
@@ -175,12 +175,13 @@ impl<'a> Running<'a> {
 
     /// Ends the program, over a connection of its own: an interrupted run has lost the other one.
     pub(super) fn end(&mut self) -> Result<Ending> {
-        // Fails where the error is the agent's own; it forgets them when it ends.
-        let _ = self.close_files();
         let hypervisor = self.host.connect_for_cleanup()?;
         let agent = Agent::new(&*hypervisor, self.agent.domain);
         let cancel = &self.host.cancels().cleanup;
-        ending::end(agent, self.directory, &self.pid, cancel)
+        let ending = ending::end(agent, self.directory, self.pid, cancel)?;
+        // Fails where the error is the agent's own; it forgets them when it ends.
+        let _ = self.close_files(agent);
+        Ok(ending)
     }
 
     /// The error, with what came of ending the program.
@@ -206,7 +207,7 @@ impl<'a> Running<'a> {
     /// The error, with what is in the guest without us.
     pub(super) fn left(&self, error: Error) -> Error {
         let (host, name) = (self.host.name(), self.agent.name());
-        let (pid, directory) = (&self.pid, self.directory);
+        let (pid, directory) = (self.pid, self.directory);
         if self.ended.is_some() {
             return error.hint(format!(
                 "it has ended in the guest; its output stays there, in {directory}"
@@ -219,10 +220,10 @@ impl<'a> Running<'a> {
         ))
     }
 
-    fn close_files(&mut self) -> Result<()> {
+    fn close_files(&mut self, agent: Agent<'_>) -> Result<()> {
         let files = [self.out.take(), self.err.take()];
         let mut files = files.into_iter().flatten();
-        files.try_for_each(|file| file.close(self.agent))
+        files.try_for_each(|file| file.close(agent))
     }
 
     /// Takes the files away again. The program is done, so a failure here is told only to those who look.
@@ -233,7 +234,7 @@ impl<'a> Running<'a> {
     }
 
     fn try_clear(&mut self) -> Result<()> {
-        self.close_files()?;
+        self.close_files(self.agent)?;
         let arguments = json!({ "path": "rm", "arg": ["-rf", "--", self.directory] });
         let started = self.agent.call("guest-exec", &arguments)?;
         // The agent remembers a program until somebody has asked for its end.

@@ -240,9 +240,9 @@ pub trait Console: Send + Sync {
 }
 
 /// What egressctl asks of one host's libvirt.
-pub trait Hypervisor: HostCalls + DomainCalls + StorageCalls {}
+pub trait Hypervisor: HostCalls + DomainCalls + AgentCalls + StorageCalls {}
 
-impl<T: HostCalls + DomainCalls + StorageCalls> Hypervisor for T {}
+impl<T: HostCalls + DomainCalls + AgentCalls + StorageCalls> Hypervisor for T {}
 
 /// The host itself.
 pub trait HostCalls: Send + Sync {
@@ -337,6 +337,10 @@ pub trait DomainCalls: Send + Sync {
     ///
     /// Errors: [`Reason::ConsoleBusy`](crate::error::Reason::ConsoleBusy).
     fn open_console(&self, domain: &DomainRef, force: bool) -> Result<Box<dyn Console + '_>>;
+}
+
+/// Guests' agents.
+pub trait AgentCalls: Send + Sync {
     /// `virDomainQemuAgentCommand`, with a limit in whole seconds. Errors: [`Reason::AgentUnavailable`] where none
     /// answers within it, [`Reason::AgentRefused`] where the agent itself says no.
     ///

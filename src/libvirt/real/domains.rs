@@ -1,12 +1,11 @@
 //! The calls about domains.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use virt::domain::Domain;
 use virt::sys;
 
-use super::super::error::{ARGUMENT_UNSUPPORTED, NO_DOMAIN, OPERATION_INVALID};
+use super::super::error::{NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
     AddressSource, CALLS_AT_ONCE, Console, Definition, DomainCalls, DomainInfo, DomainRef,
     DomainState, InterfaceInfo, NvramPolicy, When,
@@ -17,9 +16,6 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::parallel;
 use crate::shell;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
-
-/// How much longer than its own limit a question to a guest agent may take on the way there and back.
-const AGENT_GRACE: Duration = Duration::from_secs(3);
 
 impl Connection {
     fn domain_ref(&self, domain: Domain) -> Result<DomainRef> {
@@ -376,36 +372,5 @@ impl DomainCalls for Connection {
 
     fn open_console(&self, domain: &DomainRef, force: bool) -> Result<Box<dyn Console + '_>> {
         Ok(Box::new(ConsoleStream::open(self, domain, force)?))
-    }
-
-    fn agent_command(&self, domain: &DomainRef, json: &str, limit: Duration) -> Result<String> {
-        let handle = self.handle(domain)?;
-        let seconds = i32::try_from(limit.as_secs()).unwrap_or(i32::MAX);
-        let about = About("domain", &domain.name);
-        // libvirt's own limit doesn't count while another question to the same agent has no answer.
-        self.attempt(
-            "virDomainQemuAgentCommand",
-            &about,
-            limit + AGENT_GRACE,
-            || handle.qemu_agent_command(json, seconds, 0),
-        )
-        .map_err(|failure| {
-            let error = self.error(&failure);
-            if failure.timed_out.is_some() {
-                return error.with_reason(Reason::AgentUnavailable);
-            }
-            // The domain has no channel for an agent: none will ever come.
-            if failure.is(ARGUMENT_UNSUPPORTED) {
-                return error
-                    .with_class(Class::Permanent)
-                    .with_reason(Reason::AgentUnavailable);
-            }
-            if failure.timed_out.is_none() && failure.raw.is_agents_own(json) {
-                return error
-                    .with_class(Class::Permanent)
-                    .with_reason(Reason::AgentRefused);
-            }
-            error
-        })
     }
 }

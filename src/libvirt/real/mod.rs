@@ -1,5 +1,6 @@
 //! The seam's real side: one libvirt connection over a link, each call limited, logged and classified.
 
+mod agent;
 mod console;
 mod domains;
 mod host;
