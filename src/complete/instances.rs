@@ -103,13 +103,12 @@ fn known_of(words: &Words, providers: &[Provider]) -> Vec<Known> {
     for (number, (provider, file, old)) in stale.into_iter().enumerate() {
         let mut instances = Vec::new();
         for host in &provider.hosts {
-            match answers.remove(&(number, host.name.clone())) {
-                Some(found) => instances.extend(found),
+            if let Some(found) = answers.remove(&(number, host.name.clone())) {
+                instances.extend(found);
+            } else {
                 // A host that is slow or away keeps what was known of it.
-                None => {
-                    let of_host = |one: &&Known| one.host == host.name;
-                    instances.extend(old.instances.iter().filter(of_host).cloned());
-                }
+                let of_host = |one: &&Known| one.host == host.name;
+                instances.extend(old.instances.iter().filter(of_host).cloned());
             }
         }
         let remembered = Remembered { at: now, instances };

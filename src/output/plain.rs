@@ -1,5 +1,7 @@
 //! Text of hosts, guests and servers without what a terminal would act on: shown, so that nothing is hidden by it.
 
+use std::fmt::Write as _;
+
 /// The most that is shown of one cause or of what was seen, in characters: whatever a host sends, a screen has room for it.
 const LONGEST: usize = 1000;
 
@@ -28,7 +30,8 @@ pub(super) fn plain_json(json: &str) -> String {
     for c in json.chars() {
         // They stand in strings only: what JSON has between them is a line's end or a blank.
         if c.is_control() && c != '\n' {
-            shown += &format!("\\u{:04x}", u32::from(c));
+            // Writing into a string doesn't fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);
         }

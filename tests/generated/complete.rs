@@ -145,6 +145,8 @@ fn hosts_that_do_not_answer_cost_2_seconds_once_and_names_are_remembered() {
     let known = r#"{"host":"nas1","name":"web1","manager":"egressctl"},
         {"host":"nas1","name":"web2","manager":"egressctl"},
         {"host":"nas2","name":"web2","manager":"egressctl"},
+        {"host":"nas2","name":"x;touch${IFS}/tmp/a;","manager":"egressctl"},
+        {"host":"nas2;id","name":"web3","manager":"egressctl"},
         {"host":"nas2","name":"old","manager":"kvm"}"#;
     // The time stays the one of the first question: fresh for now.
     std::fs::write(&file, remembered.replace("[]", &format!("[{known}]"))).unwrap();
@@ -169,6 +171,41 @@ fn hosts_that_do_not_answer_cost_2_seconds_once_and_names_are_remembered() {
     for (words, expected) in table {
         assert_eq!(ask(words).0, *expected, "{words:?}");
     }
+}
+
+/// Hosts of several providers that take a connection and say nothing.
+#[test]
+fn hosts_of_several_providers_are_asked_at_the_same_time() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let sandbox = Sandbox::new();
+    let key = sandbox.home().join("key");
+    let made = Command::new("ssh-keygen")
+        .args(["-qt", "ed25519", "-N", "", "-f"])
+        .arg(&key)
+        .status();
+    assert!(made.unwrap().success());
+    sandbox.write("known_hosts", "");
+    let provider =
+        CONFIG[..CONFIG.find("- name: away").unwrap()].replace("192.0.2.1, user", "ADDRESS, user");
+    let entry = provider
+        .trim_start_matches("providers:\n")
+        .replace("ADDRESS", &format!("'{address}'"));
+    let entries: Vec<String> = ["one", "two", "three"]
+        .map(|name| entry.replace("- name: home", &format!("- name: {name}")))
+        .into();
+    sandbox.write(
+        "providers.yaml",
+        &format!("providers:\n{}", entries.concat()),
+    );
+    let began = Instant::now();
+    let mut command = asked(&sandbox, "bash", &["get", ""]);
+    command.env("XDG_CACHE_HOME", sandbox.home().join("cache"));
+    assert_eq!(values(candidates(&mut command)), [""; 0]);
+    let took = began.elapsed();
+    // They were waited for, and all together.
+    assert!(took > Duration::from_millis(1500), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
