@@ -1,5 +1,6 @@
 //! Pure: which class and reason an error of libvirt has, by its numbers, never by its text.
 
+use super::error_names::NAMES;
 use crate::error::{Class, Reason};
 
 /// What libvirt says of a failed call (`virError`).
@@ -120,38 +121,15 @@ impl LibvirtError {
         self.code == OPERATION_INVALID && words.iter().any(|words| self.message.contains(words))
     }
 
-    /// The code's name in libvirt's header, for the log.
-    pub(super) fn name(&self) -> &'static str {
-        match self.code {
-            INTERNAL_ERROR => "VIR_ERR_INTERNAL_ERROR",
-            NO_SUPPORT => "VIR_ERR_NO_SUPPORT",
-            INVALID_ARG => "VIR_ERR_INVALID_ARG",
-            OPERATION_FAILED => "VIR_ERR_OPERATION_FAILED",
-            XML_ERROR => "VIR_ERR_XML_ERROR",
-            OPERATION_DENIED => "VIR_ERR_OPERATION_DENIED",
-            SYSTEM_ERROR => "VIR_ERR_SYSTEM_ERROR",
-            RPC => "VIR_ERR_RPC",
-            NO_DOMAIN => "VIR_ERR_NO_DOMAIN",
-            NO_NETWORK => "VIR_ERR_NO_NETWORK",
-            AUTH_FAILED => "VIR_ERR_AUTH_FAILED",
-            NO_STORAGE_POOL => "VIR_ERR_NO_STORAGE_POOL",
-            NO_STORAGE_VOL => "VIR_ERR_NO_STORAGE_VOL",
-            OPERATION_INVALID => "VIR_ERR_OPERATION_INVALID",
-            NO_INTERFACE => "VIR_ERR_NO_INTERFACE",
-            CONFIG_UNSUPPORTED => "VIR_ERR_CONFIG_UNSUPPORTED",
-            AUTH_CANCELLED => "VIR_ERR_AUTH_CANCELLED",
-            AUTH_UNAVAILABLE => "VIR_ERR_AUTH_UNAVAILABLE",
-            ARGUMENT_UNSUPPORTED => "VIR_ERR_ARGUMENT_UNSUPPORTED",
-            AGENT_UNRESPONSIVE => "VIR_ERR_AGENT_UNRESPONSIVE",
-            AGENT_UNSYNCED => "VIR_ERR_AGENT_UNSYNCED",
-            AGENT_COMMAND_TIMEOUT => "VIR_ERR_AGENT_COMMAND_TIMEOUT",
-            AGENT_COMMAND_FAILED => "VIR_ERR_AGENT_COMMAND_FAILED",
-            RESOURCE_BUSY => "VIR_ERR_RESOURCE_BUSY",
-            ACCESS_DENIED => "VIR_ERR_ACCESS_DENIED",
-            STORAGE_VOL_EXIST => "VIR_ERR_STORAGE_VOL_EXIST",
-            XML_INVALID_SCHEMA => "VIR_ERR_XML_INVALID_SCHEMA",
-            _ => "VIR_ERR",
-        }
+    /// The code's name in libvirt's header, for the log; of a later libvirt's, the number.
+    pub(super) fn name(&self) -> String {
+        let known = usize::try_from(self.code)
+            .ok()
+            .and_then(|code| NAMES.get(code));
+        known.map_or_else(
+            || format!("libvirt error {}", self.code),
+            |name| (*name).to_owned(),
+        )
     }
 
     /// Whether nobody on the host answers such calls: no driver offers them, or its daemon doesn't run.
@@ -265,6 +243,16 @@ mod tests {
         ] {
             assert_eq!(passed_on(ENOENT, odd).missing_daemon(), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn every_code_has_its_name_or_its_number() {
+        let name = |code| error(code, 0, 0).name();
+        assert_eq!(name(INTERNAL_ERROR), "VIR_ERR_INTERNAL_ERROR");
+        assert_eq!(name(ARGUMENT_UNSUPPORTED), "VIR_ERR_ARGUMENT_UNSUPPORTED");
+        assert_eq!(name(AGENT_COMMAND_FAILED), "VIR_ERR_AGENT_COMMAND_FAILED");
+        assert_eq!(name(36), "VIR_ERR_INVALID_NETWORK");
+        assert_eq!(name(4711), "libvirt error 4711");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod closing;
 mod deadline;
 mod error;
+mod error_names;
 #[cfg(feature = "fault-injection")]
 mod faults;
 mod raw;

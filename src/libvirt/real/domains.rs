@@ -12,7 +12,7 @@ use super::super::{
 };
 use super::console::ConsoleStream;
 use super::{About, Connection, lock, raw};
-use crate::error::{Class, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::parallel;
 use crate::shell;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
