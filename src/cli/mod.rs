@@ -69,9 +69,10 @@ pub struct GlobalArgs {
     pub provider: Option<String>,
     /// Output format: table, wide (more columns), json, yaml (the same document),
     /// name (one a line), or columns=NAME,IP,... (a table of these)
-    #[arg(long, short, global = true, value_name = "FORMAT", default_value = "table",
+    /// [default: table]
+    #[arg(long, short, global = true, value_name = "FORMAT",
           value_parser = output::parse_format)]
-    pub output: Format,
+    pub output: Option<Format>,
     /// Sort by this column; -COLUMN: largest first
     #[arg(long, global = true, value_name = "COLUMN", allow_hyphen_values = true,
           value_parser = output::parse_sort)]
@@ -163,6 +164,20 @@ pub fn command() -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_format_that_was_asked_for_is_told_from_the_default() {
+        let table = [
+            ("egressctl gc", None),
+            ("egressctl gc -o table", Some(Format::Table)),
+            ("egressctl -o table gc", Some(Format::Table)),
+            ("egressctl image rm x -ojson", Some(Format::Json)),
+        ];
+        for (line, format) in table {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.global.output, format, "{line}");
+        }
+    }
 
     #[test]
     fn the_tree_is_sound() {

@@ -60,7 +60,7 @@ fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
 }
 
 /// Refuses a format that isn't the one there is; the default is none at all.
-fn ensure_only(ui: &Ui, command: &str, prints: &str, only: &Format) -> Result<()> {
+pub(super) fn ensure_only(ui: &Ui, command: &str, prints: &str, only: &Format) -> Result<()> {
     if *ui.format() == Format::Table || ui.format() == only {
         return Ok(());
     }

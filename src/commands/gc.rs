@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Context;
 use crate::cancel::Cancel;
-use crate::cli::{Format, GcArgs};
+use crate::cli::GcArgs;
 use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::gc::keep::KeepList;
@@ -73,7 +73,7 @@ pub(super) fn show(
         .filter(|item| !is_unreadable(item))
         .count();
     // In lines, what was to go and didn't is told by its error.
-    let lines = *context.ui.format() == Format::Table;
+    let lines = !context.ui.format_is_named();
     let records: Vec<SweptRecord> = outcome
         .items
         .iter()

@@ -52,7 +52,7 @@ pub const KINDS: [&str; 9] = [
 
 /// How this run talks: formats, terminal, quietness.
 pub struct Ui {
-    format: Format,
+    format: Option<Format>,
     sort_by: Option<SortBy>,
     headers: bool,
     color: bool,
@@ -76,9 +76,19 @@ impl Ui {
         }
     }
 
-    /// The format asked for.
+    /// The format asked for; a table, where none was.
     pub fn format(&self) -> &Format {
-        &self.format
+        self.format.as_ref().unwrap_or(&Format::Table)
+    }
+
+    /// Whether a format was asked for, rather than left to the command.
+    pub fn format_is_named(&self) -> bool {
+        self.format.is_some()
+    }
+
+    /// Whether each error is a JSON object.
+    pub fn errors_are_json(&self) -> bool {
+        *self.format() == Format::Json || self.screen.is_json()
     }
 
     /// Prints data: the only way to stdout.
@@ -114,7 +124,7 @@ impl Ui {
     ///
     /// Errors: [`Reason::BadArgument`] (usage), listing the columns there are.
     pub fn ensure_columns<R: Row>(&self) -> Result<()> {
-        column::shown::<R>(&self.format)?;
+        column::shown::<R>(self.format())?;
         self.sort_by
             .as_ref()
             .map_or(Ok(()), |by| column::find::<R>(&by.column).map(drop))
@@ -134,7 +144,7 @@ impl Ui {
     /// Prints a command's document in the format asked for; false once nobody reads them any more.
     pub fn document<R: Row>(&self, document: &Document<R>) -> Result<bool> {
         let items = self.sorted(&document.items)?;
-        let text = match &self.format {
+        let text = match self.format() {
             Format::Json => document::to_json(&items, &document.errors),
             Format::Yaml => document::to_yaml(&items, &document.errors)?,
             Format::Name => document::to_names(&items),
@@ -152,7 +162,7 @@ impl Ui {
     /// What a command ends with that has asked hosts and got nothing but these failures: they stand in its document, too,
     /// where one is wanted; anything else would be an empty table.
     pub fn failures<R: Row>(&self, errors: Vec<Error>) -> Result<Vec<Error>> {
-        if matches!(self.format, Format::Json | Format::Yaml) {
+        if matches!(self.format(), Format::Json | Format::Yaml) {
             let items: Vec<R> = Vec::new();
             let document = Document { items, errors };
             self.document(&document)?;
@@ -183,7 +193,7 @@ impl Ui {
 
     /// Tells a person at a terminal why a table there has no rows.
     pub fn note_instead_of_rows(&self, text: &str) {
-        let is_table = !matches!(self.format, Format::Json | Format::Yaml | Format::Name);
+        let is_table = !matches!(self.format(), Format::Json | Format::Yaml | Format::Name);
         if is_table && io::stdout().is_terminal() {
             self.note_on_terminal(text);
         }
@@ -223,7 +233,7 @@ impl Ui {
 
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
-        if let Some(text) = as_json(error, self.format == Format::Json, self.screen.is_json()) {
+        if let Some(text) = as_json(error, *self.format() == Format::Json, self.screen.is_json()) {
             self.screen.json(&self.secrets.out_of(&text));
             return;
         }

@@ -268,6 +268,7 @@ pub(crate) const CASES: &[Case] = &[
     ("config-view-json", "remote", "config view -o json"),
     ("config-view-of-columns", "remote", "config view -o wide"),
     ("config-schema-yaml", "none", "config schema -o yaml"),
+    ("completion-json", "none", "completion bash -o json"),
     (
         "config-init-json",
         "none",

@@ -171,6 +171,8 @@ fn an_unwanted_image_goes_unless_anything_is_backed_by_it() {
         let _ = lab.run(&rm).exits(1).says("used by volume lt-theirs.img");
     }
     let dry = [&PRUNE[..], &["--dry-run"]].concat();
+    let table = [&dry[..], &["-o", "table"]].concat();
+    let _ = lab.run(&table).exits(0).prints("WHAT").prints(&base);
     let planned = lab.run(&dry).exits(0).prints(&base);
     let _ = lab.run(&PRUNE).exits(0).prints_only(&planned.stdout);
     assert_eq!(lab.volumes("nas1", &base), [""; 0]);
