@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
+
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::{self, AddressSource, DomainRef, DomainState, PAUSED_STARTING_UP};
 use crate::xml::domain_info::DomainInfo;
@@ -103,6 +105,14 @@ impl Instance {
     /// Our own record, where it is ours.
     pub fn metadata(&self) -> Option<&Metadata> {
         self.info.mark.metadata()
+    }
+
+    /// When it was made, as its mark says: ours, or the operator's.
+    pub fn created_at(&self) -> Option<Timestamp> {
+        match &self.info.mark {
+            Mark::Operator(record) => record.created_at.as_deref()?.parse().ok(),
+            mark => mark.metadata().map(|metadata| metadata.created_at),
+        }
     }
 
     /// Whether its overlay, as our metadata records it, is in the pool of that name.
@@ -250,6 +260,22 @@ mod tests {
         ] {
             assert_eq!(status(state), [Status::Stopped; 2], "{state}");
         }
+    }
+
+    #[test]
+    fn the_operators_instances_are_as_old_as_their_marks_say() {
+        let created = |at: &str| {
+            let mark = format!(
+                "<kvm:instance xmlns:kvm='{}'><kvm:createdAt>{at}</kvm:createdAt></kvm:instance>",
+                Manager::Kvm.namespace()
+            );
+            let instance = crate::inventory::tests::domain("web1", &mark, "").instance;
+            assert_eq!(instance.manager(), Some(Manager::Kvm));
+            instance.created_at().map(|at| at.to_string())
+        };
+        let at = "2026-01-02T03:04:05Z";
+        assert_eq!(created(at).as_deref(), Some(at));
+        assert_eq!(created("yesterday"), None);
     }
 
     fn interface(name: &str, mac: &str, addresses: &[&str]) -> libvirt::InterfaceInfo {

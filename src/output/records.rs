@@ -60,7 +60,7 @@ impl InstanceRecord {
     /// The record of an instance, with its age at `now`.
     pub fn new(instance: &Instance, now: Timestamp) -> Self {
         let ours = instance.metadata();
-        let created = ours.map(|metadata| metadata.created_at);
+        let created = instance.created_at();
         InstanceRecord {
             id: instance.id(),
             name: instance.domain.name.clone(),

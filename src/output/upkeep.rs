@@ -11,6 +11,7 @@ use super::plain::one_line;
 use crate::gc::Item;
 use crate::gc::plan::{Base, BaseState, Kind};
 use crate::image::identity::Marker;
+use crate::units;
 
 /// One thing that gc deletes, or kept.
 #[derive(Debug, Clone, Serialize)]
@@ -115,7 +116,7 @@ impl ImageRecord {
                 .or(base.volume.physical)
                 .unwrap_or(base.volume.allocation),
             virtual_size_bytes: marker.and_then(|marker| marker.virtual_size).or(probed),
-            pulled_at: marker.and_then(|marker| marker.pulled_at.clone()),
+            pulled_at: pulled.map(units::timestamp),
             verified_against: marker.and_then(|marker| marker.verified.clone()),
             sha256: marker.map(|marker| marker.sha256.clone()),
             url: marker.and_then(|marker| marker.url.clone()),
@@ -158,6 +159,26 @@ impl Row for ImageRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pull_is_told_to_the_second_as_all_times_are() {
+        let volume = crate::inventory::tests::volume("base-a-0123456789abcdef.qcow2");
+        let marker = Marker {
+            pulled_at: Some("2026-01-02T03:04:05.678Z".into()),
+            ..Marker::default()
+        };
+        let base = Base {
+            volume: &volume,
+            key: "a".into(),
+            id: None,
+            marker: Some(&marker),
+            state: BaseState::Ready,
+            wanted: true,
+            users: Vec::new(),
+        };
+        let record = ImageRecord::new("nas1", &base, Vec::new(), Timestamp::now());
+        assert_eq!(record.pulled_at.as_deref(), Some("2026-01-02T03:04:05Z"));
+    }
 
     #[test]
     fn one_thing_is_one_line_whatever_it_is_called() {
