@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use asked::Asked;
 
-use super::{Context, gc};
+use super::{Context, each_host, gc};
 use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
 use crate::error::{Error, Reason, Result};
 use crate::gc::inventory::HostView;
@@ -50,22 +50,16 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         policy: args.pull.into(),
     };
     let results = pull(&request, &hosts, &bars, &context.cancels.work);
-    let mut document = Document {
-        items: Vec::new(),
-        errors: Vec::new(),
-    };
+    let (mut items, mut failed) = (Vec::new(), Vec::new());
     for (host, result) in hosts.iter().zip(results) {
         match result {
-            Ok(pulled) => document
-                .items
-                .push(PulledRecord::new(host.name(), &image.key, &pulled)),
-            Err(error) => document.errors.push(error),
+            Ok(pulled) => items.push(PulledRecord::new(host.name(), &image.key, &pulled)),
+            Err(error) => failed.push((host.name(), error)),
         }
     }
-    // One cause for all hosts (a wrong checksum, a server that is down) is told once.
-    document.errors.dedup();
-    context.ui.document(&document)?;
-    Ok(document.errors)
+    let (errors, told) = each_host(context.ui, failed);
+    context.ui.document(&Document { items, errors })?;
+    Ok(told)
 }
 
 fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {

@@ -6,6 +6,7 @@ mod config;
 mod console;
 mod create;
 mod delete;
+mod each_host;
 mod exec;
 mod extend;
 mod gc;
@@ -38,6 +39,7 @@ use crate::placement;
 use crate::reach::Way;
 use crate::shell;
 use crate::xml::metadata::Manager;
+use each_host::each_host;
 
 /// Runs the command, tells its errors, and gives the exit code.
 pub fn main(cli: &Cli, ui: &Ui, cancels: &Cancels) -> u8 {

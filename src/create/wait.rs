@@ -100,7 +100,7 @@ fn not_ready(
     .on_host(host.name())
     .because(format!("seen last: {seen}"))
     .hint(format!(
-        "the instance was kept; egressctl console hosts/{}/domains/{name} shows what it is doing",
+        "egressctl console hosts/{}/domains/{name} shows what it is doing",
         host.name()
     ))
 }

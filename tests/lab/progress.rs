@@ -132,6 +132,8 @@ fn a_wait_says_for_what_and_what_was_seen() {
         lines[0].ends_with("(0 s)") && lines[0].contains("arp"),
         "{run}"
     );
+    let made = "it was made and kept as hosts/nas1/domains/lt-waits";
+    assert!(run.stderr.contains(made), "{run}");
     let run = lab
         .run(&[&create[..], &["3s", "--progress", "json", "-o", "json"]].concat())
         .exits(4);
@@ -142,7 +144,11 @@ fn a_wait_says_for_what_and_what_was_seen() {
         (&wait["for"], &wait["instance"]),
         (&"port 9".into(), &name.into())
     );
-    assert_eq!(of("error").unwrap()["reason"], "NotReady", "{run}");
+    let error = of("error").unwrap();
+    assert_eq!(error["reason"], "NotReady", "{run}");
+    let hints = error["hints"].to_string();
+    assert!(hints.contains("was there already, and was kept"), "{run}");
+    assert!(!hints.contains("it was made"), "{run}");
     // On a terminal, one line that is redrawn.
     let run = lab
         .cli()

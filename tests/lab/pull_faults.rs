@@ -69,7 +69,12 @@ fn a_wrong_checksum_is_told_with_both_digests_the_url_and_the_size() {
         1,
         "one cause for all hosts is told once\n{run}"
     );
-    run.prints_only("");
+    run.says("error: nas1, nas2: ").prints_only("");
+    // A program gets one for each host.
+    let run = cli.run(&["image", "pull", key, "-o", "json"]).exits(1);
+    let errors = run.errors();
+    let hosts: Vec<&Value> = errors.iter().map(|error| &error["host"]).collect();
+    assert_eq!(hosts, ["nas1", "nas2"], "{run}");
     // Nor may create use what was not verified.
     let create = [
         "create",

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use super::Context;
+use super::{Context, each_host};
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::plan::{Outlook, plan};
 use crate::create::wait::{CloudInitResult, WaitFor, wait};
@@ -43,16 +43,19 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
         let bars = PullBars::new(context.ui, request.image_key());
         let outlook = Outlook::default();
         let plans = parallel::map(jobs, AT_ONCE, |job| {
-            plan(job.host, &job.spec, &outlook, &bars)
+            let planned = plan(job.host, &job.spec, &outlook, &bars);
+            (job.host.name(), planned)
         });
-        let (plans, mut errors) = part(plans);
-        // What the image's server says is the same for all of them.
-        errors.dedup();
-        return show_plans(
-            context,
-            plans.into_iter().map(PlanRecord::new).collect(),
-            errors,
-        );
+        let (mut records, mut failed) = (Vec::new(), Vec::new());
+        for (host, planned) in plans {
+            match planned {
+                Ok(plan) => records.push(PlanRecord::new(plan)),
+                Err(error) => failed.push((host, error)),
+            }
+        }
+        let (errors, told) = each_host(context.ui, failed);
+        show_plans(context, records, errors)?;
+        return Ok(told);
     }
     let bars = PullBars::new(context.ui, request.image_key());
     let warned = Warned::default();
@@ -225,9 +228,18 @@ fn when_ready(
             (None, Some(error.on_host(host.name())))
         }
         Err(error) => {
-            let kept = format!("it was made and kept as {}", instance.id());
+            let kept = kept(&instance.id(), made.is_new);
             (Some(record), Some(error.on_host(host.name()).hint(kept)))
         }
+    }
+}
+
+/// What became of an instance that wasn't ready.
+fn kept(id: &str, is_new: bool) -> String {
+    if is_new {
+        format!("it was made and kept as {id}")
+    } else {
+        format!("it was there already, and was kept: {id}")
     }
 }
 
@@ -240,5 +252,20 @@ fn tell_result(context: &Context<'_>, instance: &Instance, result: CloudInitResu
              egressctl exec {} -- cloud-init status --long",
             instance.id()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_already_was_not_made() {
+        assert!(kept("hosts/a/domains/b", true).starts_with("it was made"));
+        let old = kept("hosts/a/domains/b", false);
+        assert!(
+            !old.contains("made") && old.contains("hosts/a/domains/b"),
+            "{old}"
+        );
     }
 }
