@@ -69,6 +69,9 @@ fn follow(context: &Context<'_>, host: &HostSession, instance: &Instance) -> Res
             }
             Err(error) => return Err(error),
         }
+        if context.ui.has_lost_reader() {
+            return Ok(());
+        }
         ensure_running(&*hypervisor, instance)?;
         cancel.wait(POLL);
         cancel.check()?;

@@ -17,6 +17,8 @@ const POLL: Duration = Duration::from_secs(2);
 const AGENT_LIMIT: Duration = Duration::from_secs(5);
 /// A command in the guest: without KVM, cloud-init's own start takes many seconds.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+/// The most that is repeated of cloud-init's status, in characters: it is one word, but the guest may say anything.
+const STATUS_LENGTH: usize = 40;
 
 /// What to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +252,10 @@ fn judge(name: &str, report: &Value) -> CloudInit {
             Reason::NotReady,
             format!("cloud-init is disabled in instance {name}"),
         ))),
-        Some(status) => CloudInit::Running(format!("status {status}")),
+        Some(status) => {
+            let status: String = status.chars().take(STATUS_LENGTH).collect();
+            CloudInit::Running(format!("status {status}"))
+        }
         None => CloudInit::Running("no status yet".to_owned()),
     }
 }
@@ -298,6 +303,8 @@ mod tests {
         for running in [json!({"status": "running"}), json!({})] {
             assert!(matches!(judge("web1", &running), CloudInit::Running(_)));
         }
+        let long = json!({"status": "x".repeat(1 << 20)});
+        assert!(matches!(judge("web1", &long), CloudInit::Running(status) if status.len() < 60));
         for failed in [
             json!({"status": "error", "errors": ["x"]}),
             json!({"status": "error", "errors": []}),

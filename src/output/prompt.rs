@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions};
 
+use super::plain::one_line;
 use super::terminal::Changed;
 use crate::cancel::{Cancel, Wake};
 
@@ -30,7 +31,7 @@ pub fn passphrase(question: &str, cancel: &Cancel) -> Option<String> {
         modes.local_modes.remove(LocalModes::ECHO);
     });
     let silent = silent.ok()?;
-    write!(terminal, "{question}").ok()?;
+    write!(terminal, "{}", one_line(question)).ok()?;
     let answer = line(&terminal, &wake);
     drop(silent);
     // The line's own end wasn't shown, nor that of an interrupted one.

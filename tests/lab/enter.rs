@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::cli::Cli;
 use crate::instances::create_guest;
 use crate::lab;
-use crate::support::Lab;
+use crate::support::{Lab, wait_until};
 use crate::terminal::Terminal;
 
 const NAME: &str = "lt-enter";
@@ -91,6 +91,27 @@ fn logs_are_cloud_inits(cli: &Cli) {
     // cloud-init is done: there is nothing to wait for.
     let followed = cli.run(&["logs", NAME, "-f"]).exits(0);
     followed.prints_only(&logs.stdout);
+    followed_logs_leave_no_file_open(cli, &logs.stdout);
+}
+
+/// As if cloud-init weren't done: with a signal, and with a reader that leaves.
+fn followed_logs_leave_no_file_open(cli: &Cli, log: &str) {
+    let sh = |script: &str| cli.run(&["exec", NAME, "--", "sh", "-c", script]);
+    let result = "/run/cloud-init/result.json";
+    sh(&format!("mv {result} {result}.away")).exits(0);
+    // The agent is the shell's parent.
+    let is_open = || sh("ls -l /proc/$PPID/fd | grep -q cloud-init-output").ends_well();
+    let limit = Duration::from_secs(60);
+    let running = cli.start(&["logs", NAME, "-f"]);
+    wait_until("the log is open", limit, is_open);
+    running.signal("INT");
+    running.wait().exits(130);
+    assert!(!is_open());
+    let mut running = cli.start(&["logs", NAME, "-f"]);
+    running.read_and_leave(log.lines().next().unwrap());
+    running.wait().exits(0).says_nothing();
+    assert!(!is_open());
+    sh(&format!("mv {result}.away {result}")).exits(0);
 }
 
 /// A key pair of this test's own; gives the public key.
