@@ -29,6 +29,7 @@ use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
 use running::{ensure_running, start};
+use spec::Overlay;
 
 /// An instance that exists and runs, as the host had it then.
 #[derive(Debug, Clone)]
@@ -266,7 +267,10 @@ fn make(
             emulator.accelerator,
             base,
             host.pool(),
-            overlay,
+            Overlay {
+                path: overlay,
+                capacity: disk,
+            },
             seed.path.clone(),
         )
         .to_xml()?;

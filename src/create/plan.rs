@@ -9,7 +9,7 @@ use super::existing::{Decision, decide};
 use super::hollow::{ensure_base, is_hollow};
 use super::obstacle;
 use super::preflight::{Judged, Preflight, preflight};
-use super::spec::{CreateSpec, OVERLAY_ROOM};
+use super::spec::{CreateSpec, OVERLAY_ROOM, Overlay};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{Identity, pin_of};
@@ -110,7 +110,12 @@ pub fn plan(
     }
     let identity = spec.identify();
     let (overlay_volume, seed_volume) = (spec.name.overlay_volume(), spec.name.seed_volume());
-    let (overlay, seed) = (path(&overlay_volume), path(&seed_volume));
+    let disk_bytes = spec.disk_bytes.max(base.virtual_size.unwrap_or(0));
+    let (path, seed) = (path(&overlay_volume), path(&seed_volume));
+    let overlay = Overlay {
+        path,
+        capacity: disk_bytes,
+    };
     let accelerator = judged.emulator.accelerator;
     let domain = spec.domain(&identity, accelerator, &base, host.pool(), overlay, seed);
     Ok(Plan {
@@ -125,7 +130,7 @@ pub fn plan(
         vcpus: spec.machine.vcpus,
         memory_mib: spec.machine.memory_mib,
         nic: spec.nic.to_string(),
-        disk_bytes: spec.disk_bytes.max(base.virtual_size.unwrap_or(0)),
+        disk_bytes,
         overlay_volume,
         seed_volume,
         seed_files: spec.seed(&identity).file_names(),

@@ -89,6 +89,15 @@ impl CloudInit {
     }
 }
 
+/// The overlay that was made, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    /// Its path on the host.
+    pub path: String,
+    /// Its capacity in bytes, raised to the image's where that is more than the default.
+    pub capacity: u64,
+}
+
 /// What is new with every create, even of the same spec.
 #[derive(Debug, Clone)]
 pub struct Identity {
@@ -135,8 +144,7 @@ impl CreateSpec {
     /// The seed.
     pub fn seed(&self, identity: &Identity) -> SeedSpec {
         SeedSpec {
-            // New for every create, stable for the instance's life: else cloud-init takes an old disk for this one.
-            instance_id: format!("{}-{}", self.name, identity.uuid),
+            instance_id: seed::instance_id(self.name.as_str(), &identity.uuid.to_string()),
             local_hostname: self.name.to_string(),
             user_data: self.cloud_init.user_data.clone(),
             vendor_data: self.cloud_init.vendor_data.clone(),
@@ -157,9 +165,10 @@ impl CreateSpec {
         accelerator: Accelerator,
         base: &BaseImage,
         pool: &str,
-        overlay: String,
+        overlay: Overlay,
         seed: String,
     ) -> DomainSpec {
+        let metadata = self.metadata(identity, base, pool, overlay.capacity);
         DomainSpec {
             name: self.name.clone(),
             uuid: identity.uuid,
@@ -167,7 +176,7 @@ impl CreateSpec {
             vcpus: self.machine.vcpus,
             memory_mib: self.machine.memory_mib,
             firmware: self.image.firmware,
-            overlay,
+            overlay: overlay.path,
             backing: vec![BackingFile {
                 path: base.path.clone(),
                 format: base.format,
@@ -175,11 +184,11 @@ impl CreateSpec {
             seed,
             nic: self.nic.clone(),
             mac: mac_from_uid(&self.uid),
-            metadata: self.metadata(identity, base, pool),
+            metadata,
         }
     }
 
-    fn metadata(&self, identity: &Identity, base: &BaseImage, pool: &str) -> Metadata {
+    fn metadata(&self, identity: &Identity, base: &BaseImage, pool: &str, disk: u64) -> Metadata {
         let volume = |name, role| VolumeRef {
             pool: pool.to_owned(),
             name,
@@ -193,6 +202,7 @@ impl CreateSpec {
             digest: base.sha256.clone(),
             spec_hash: record.hash(),
             spec: record,
+            disk_bytes: Some(disk),
             volumes: vec![
                 volume(self.name.overlay_volume(), VolumeRole::Overlay),
                 volume(self.name.seed_volume(), VolumeRole::Seed),
@@ -203,5 +213,59 @@ impl CreateSpec {
             labels: self.labels.clone(),
             extra: crate::xml::metadata::Extra::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ImageFormat;
+    use crate::image::identity::tests::image;
+
+    #[test]
+    fn the_disk_that_was_made_is_recorded_beside_the_one_asked_for() {
+        let spec = CreateSpec {
+            name: InstanceName::new("web").unwrap(),
+            uid: "u".to_owned(),
+            uid_is_given: false,
+            image: image(),
+            pull: PullPolicy::Missing,
+            machine: MachineType {
+                key: "small".to_owned(),
+                vcpus: 1,
+                memory_mib: 1024,
+            },
+            disk_bytes: 1 << 30,
+            disk_is_given: false,
+            cloud_init: CloudInit {
+                user_data: Vec::new(),
+                vendor_data: None,
+                network_config: None,
+            },
+            nic: Nic::Bridge("br0".to_owned()),
+            virt_type: VirtType::Auto,
+            labels: BTreeMap::new(),
+            ttl: None,
+        };
+        let base = BaseImage {
+            volume: "base".to_owned(),
+            path: "/p/base".to_owned(),
+            format: ImageFormat::Qcow2,
+            sha256: String::new(),
+            size: 1,
+            virtual_size: Some(3 << 30),
+            verified: String::new(),
+        };
+        let overlay = Overlay {
+            path: "/p/web.qcow2".to_owned(),
+            capacity: 3 << 30,
+        };
+        let identity = spec.identify();
+        let seed = "/p/web-seed.iso".to_owned();
+        let domain = spec.domain(&identity, Accelerator::Qemu, &base, "p", overlay, seed);
+        assert_eq!(domain.metadata.disk_bytes(), 3 << 30);
+        // The next create of the name asks for the same as this one did.
+        assert_eq!(domain.metadata.spec, spec.record());
+        assert_eq!(domain.metadata.spec_hash, spec.record().hash());
     }
 }

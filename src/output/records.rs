@@ -16,7 +16,7 @@ use crate::image::pull::Pulled;
 use crate::instance::Instance;
 use crate::libvirt::AddressSource;
 use crate::units;
-use crate::xml::metadata::Manager;
+use crate::xml::metadata::{Manager, Metadata};
 
 /// An instance.
 #[derive(Debug, Clone, Serialize)]
@@ -82,7 +82,7 @@ impl InstanceRecord {
             machine_type: ours.map(|metadata| metadata.spec.machine_type.clone()),
             vcpus: instance.info.vcpus,
             memory_mib: instance.info.memory_bytes >> 20,
-            disk_bytes: ours.map(|metadata| metadata.spec.disk_bytes),
+            disk_bytes: ours.map(Metadata::disk_bytes),
             created_at: created.map(units::timestamp),
             expires_at: ours.and_then(|m| m.expires_at).map(units::timestamp),
             labels: ours

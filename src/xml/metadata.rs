@@ -116,6 +116,9 @@ pub struct Metadata {
     pub spec: SpecRecord,
     /// The hash of what was asked for, as computed by the egressctl that made it.
     pub spec_hash: String,
+    /// The overlay's capacity in bytes, which is more than was asked for where the image needs more; `None` where an
+    /// earlier version made it.
+    pub disk_bytes: Option<u64>,
     /// The volumes made for it.
     pub volumes: Vec<VolumeRef>,
     /// When gc may delete it.
@@ -134,6 +137,11 @@ pub struct Extra {
 }
 
 impl Metadata {
+    /// The overlay's capacity in bytes, as far as it is known: else what was asked for.
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_bytes.unwrap_or(self.spec.disk_bytes)
+    }
+
     /// The element on its own, its namespace declared.
     pub fn to_xml(&self) -> Result<String> {
         self.to_element().to_xml()
@@ -162,6 +170,7 @@ impl Metadata {
             .child(own("digest").text(&self.digest))
             .child(own("specHash").text(&self.spec_hash))
             .child(self.spec.to_element())
+            .children_from(self.disk_bytes.map(|bytes| own("diskBytes").text(bytes)))
             .children_from(self.volumes.iter().map(|volume| {
                 own("volume")
                     .with("role", volume.role.as_str())

@@ -74,8 +74,14 @@ fn a_disk_smaller_than_the_image_is_refused_before_anything_is_made() {
             cli.run(&["image", "pull", key, "--zone", "nas1"]).exits(0);
         }
     }
-    // The configured default is raised instead.
+    // The configured default is raised instead, and the record says so; it is still the one that was asked for.
     cli.run(plain).exits(0);
+    let disk = |args: &[&str]| {
+        let run = cli.run(&[args, &["-o", "json"]].concat()).exits(0);
+        assert_eq!(run.item()["diskBytes"], 3_u64 << 30, "{run}");
+    };
+    disk(&["get", name]);
+    disk(plain);
     let info = lab.virsh(
         "nas1",
         &["vol-info", "--pool", "default", "lt-small.qcow2", "--bytes"],

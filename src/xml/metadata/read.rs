@@ -11,7 +11,7 @@ use super::{
 const REQUIRED: [&str; 4] = ["managed", "uid", "createdAt", "specHash"];
 
 /// The children that version 1 has once, or at most once.
-const SINGLE: [&str; 8] = [
+const SINGLE: [&str; 9] = [
     "managed",
     "uid",
     "createdAt",
@@ -19,6 +19,7 @@ const SINGLE: [&str; 8] = [
     "digest",
     "specHash",
     "spec",
+    "diskBytes",
     "expiresAt",
 ];
 
@@ -99,6 +100,10 @@ fn metadata(element: &Element) -> Result<Metadata, String> {
         Some(_) => Some(timestamp("expiresAt", &text("expiresAt")?)?),
         None => None,
     };
+    let disk_bytes = match child(element, "diskBytes") {
+        Some(_) => Some(number("diskBytes", &text("diskBytes")?)?),
+        None => None,
+    };
     Ok(Metadata {
         managed: boolean("managed", &text("managed")?)?,
         uid: text("uid")?,
@@ -107,6 +112,7 @@ fn metadata(element: &Element) -> Result<Metadata, String> {
         spec: SpecRecord::from_element(text("image")?, spec)
             .map_err(|attribute| format!("its spec has no readable {attribute}"))?,
         spec_hash: text("specHash")?.trim().to_owned(),
+        disk_bytes,
         volumes: children(element, "volume")
             .map(volume)
             .collect::<Result<_, _>>()?,
@@ -121,6 +127,12 @@ fn metadata(element: &Element) -> Result<Metadata, String> {
 fn boolean(name: &str, text: &str) -> Result<bool, String> {
     let text = text.trim();
     text.parse().map_err(|_| format!("its {name} is {text:?}"))
+}
+
+fn number(name: &str, text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    text.parse()
+        .map_err(|_| format!("its {name} is {text:?}, not a number"))
 }
 
 fn timestamp(name: &str, text: &str) -> Result<Timestamp, String> {

@@ -17,7 +17,8 @@ pub struct SpecRecord {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// The overlay's capacity in bytes.
+    /// The overlay's capacity in bytes, as asked for or configured; the image may have raised it
+    /// ([`Metadata::disk_bytes`](super::Metadata::disk_bytes())).
     pub disk_bytes: u64,
     /// What it boots with.
     pub firmware: Firmware,

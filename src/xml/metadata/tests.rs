@@ -21,6 +21,7 @@ pub(crate) fn plain() -> Metadata {
         digest: "d".repeat(64),
         spec_hash: spec.hash(),
         spec,
+        disk_bytes: None,
         volumes: Vec::new(),
         expires_at: None,
         labels: BTreeMap::new(),
@@ -36,6 +37,7 @@ fn full() -> Metadata {
     metadata.spec.nic = Nic::Network("default".into());
     metadata.spec.firmware = Firmware::Bios;
     metadata.managed = false;
+    metadata.disk_bytes = Some(12 << 30);
     metadata.expires_at = Some("2026-11-30T00:00:00Z".parse().unwrap());
     metadata.labels = [("role", nasty), (nasty, "x"), ("empty", "")]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -99,6 +101,21 @@ fn the_element_is_one_prefixed_element_of_version_1() {
         "{xml}"
     );
     assert_eq!(xml.matches("xmlns").count(), 1, "{xml}");
+}
+
+#[test]
+fn a_disk_that_the_image_raised_is_told_and_hashed_as_it_was_asked_for() {
+    let mut metadata = plain();
+    assert_eq!(metadata.disk_bytes(), 10 << 30);
+    metadata.disk_bytes = Some(12 << 30);
+    let read = in_domain(&metadata.to_xml().unwrap());
+    let read = read.metadata().unwrap();
+    assert_eq!(read.disk_bytes(), 12 << 30);
+    assert_eq!(read.spec.disk_bytes, 10 << 30);
+    assert_eq!(read.spec.hash(), plain().spec_hash);
+    let xml = metadata.to_xml().unwrap();
+    let bad = xml.replace(">12884901888<", ">much<");
+    assert!(matches!(in_domain(&bad), Mark::Unreadable { .. }), "{bad}");
 }
 
 #[test]
