@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::{self, AddressSource, DomainRef, DomainState, PAUSED_STARTING_UP};
+use crate::seed;
 use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::{Manager, Mark, Metadata, VolumeRole};
 
@@ -113,6 +114,13 @@ impl Instance {
             Mark::Operator(record) => record.created_at.as_deref()?.parse().ok(),
             mark => mark.metadata().map(|metadata| metadata.created_at),
         }
+    }
+
+    /// cloud-init's instance-id in its seed; `None` where the domain isn't ours, or not as it was made: a copy has its
+    /// original's seed.
+    pub fn instance_id(&self) -> Option<String> {
+        let is_own = self.metadata().is_some() && self.ensure_own_mark().is_ok();
+        is_own.then(|| seed::instance_id(&self.domain.name, &self.domain.uuid))
     }
 
     /// Whether its overlay, as our metadata records it, is in the pool of that name.

@@ -12,7 +12,7 @@ use crate::image::policy::PullPolicy;
 use crate::image::ready::BaseImage;
 use crate::name::InstanceName;
 use crate::owner::Owner;
-use crate::seed::{SeedMark, SeedSpec};
+use crate::seed::{self, SeedMark, SeedSpec};
 use crate::units;
 use crate::xml::domain::{Accelerator, BackingFile, DomainSpec, mac_from_uid};
 use crate::xml::metadata::{Metadata, SpecRecord, VolumeRef, VolumeRole};

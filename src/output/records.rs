@@ -44,6 +44,7 @@ pub struct InstanceRecord {
     labels: BTreeMap<String, String>,
     macs: Vec<String>,
     uuid: String,
+    instance_id: Option<String>,
     spec_hash: Option<String>,
     /// cloud-init's result, where somebody waited for it.
     cloud_init: Option<&'static str>,
@@ -92,6 +93,7 @@ impl InstanceRecord {
             uuid: instance.domain.uuid.clone(),
             spec_hash: ours.map(|metadata| metadata.spec_hash.clone()),
             cloud_init: None,
+            instance_id: instance.instance_id(),
             age: created.and_then(|at| Duration::try_from(now.duration_since(at)).ok()),
         }
     }

@@ -27,6 +27,12 @@ const APPLICATION_ID: &str = "EGRESSCTL";
 /// The user-data of an instance for which none was given: valid, and asking for nothing.
 pub const DEFAULT_USER_DATA: &[u8] = b"#cloud-config\n{}\n";
 
+/// cloud-init's instance-id of the instance of this name whose domain has this UUID: new for every create and stable for
+/// the instance's life, else cloud-init takes an old disk for this one.
+pub fn instance_id(name: &str, uuid: &str) -> String {
+    format!("{name}-{uuid}")
+}
+
 /// What a seed is made of. Its `Debug` shows lengths, never contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SeedSpec {
