@@ -174,6 +174,23 @@ pub fn in_full(host: &HostSession, instance: Instance) -> Result<Instance> {
     look_closer(&Asker::new(host), instance, &|_| true).map_err(|error| error.on_host(host.name()))
 }
 
+/// The volumes of an instance of ours that is off and that are gone, though it needs them for its next start; `None` where
+/// nobody asks, as it runs or isn't ours, or where its pools can't be looked into.
+pub fn missing_volumes(host: &HostSession, instance: &Instance) -> Option<Vec<String>> {
+    let metadata = instance.metadata()?;
+    if instance.state.is_active() || instance.ensure_own_mark().is_err() {
+        return None;
+    }
+    let hypervisor = host.connect().ok()?;
+    let looks = parallel::map(metadata.volumes.clone(), metadata.volumes.len(), |volume| {
+        let found = hypervisor.find_volume_xml(&volume.pool, &volume.name)?;
+        Ok(found.is_none().then_some(volume.name))
+    });
+    let looked: Result<Vec<Option<String>>> = looks.into_iter().collect();
+    let looked = looked.inspect_err(|error| log::info!("its volumes can't be seen: {error}"));
+    Some(looked.ok()?.into_iter().flatten().collect())
+}
+
 /// The instance by what counts of it: one of ours that runs, with its definition for its next start. For whoever judges
 /// it as gc does.
 pub fn as_it_counts(hypervisor: &dyn Hypervisor, instance: Instance) -> Result<Instance> {

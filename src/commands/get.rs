@@ -29,9 +29,13 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         return context.ui.failures::<InstanceRecord>(errors);
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
+    let mut missing = None;
     let instance = match host {
         Some(host) => match find::in_full(host, instance) {
-            Ok(instance) => instance,
+            Ok(instance) => {
+                missing = find::missing_volumes(host, &instance);
+                instance
+            }
             Err(error) => return context.ui.failures::<InstanceRecord>(vec![error]),
         },
         None => instance,
@@ -43,7 +47,14 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         let error = find::not_among(name, host.as_deref(), &found);
         return context.ui.failures::<InstanceRecord>(vec![error]);
     }
-    let record = InstanceRecord::new(&instance, Timestamp::now());
+    for volume in missing.iter().flatten() {
+        let (host, name) = (&instance.host, &instance.domain.name);
+        let gone = format!(
+            "{host}: {name} can't be started as it is: its volume {volume} is gone; egressctl delete clears away the rest"
+        );
+        context.ui.warn(&gone);
+    }
+    let record = InstanceRecord::new(&instance, Timestamp::now()).with_missing_volumes(missing);
     context.ui.document(&Document {
         items: vec![record],
         errors: found.errors.clone(),

@@ -48,6 +48,8 @@ pub struct InstanceRecord {
     spec_hash: Option<String>,
     /// cloud-init's result, where somebody waited for it.
     cloud_init: Option<&'static str>,
+    /// Which of its volumes are gone, where somebody looked.
+    missing_volumes: Option<Vec<String>>,
     #[serde(skip)]
     age: Option<Duration>,
 }
@@ -93,7 +95,7 @@ impl InstanceRecord {
             uuid: instance.domain.uuid.clone(),
             spec_hash: ours.map(|metadata| metadata.spec_hash.clone()),
             cloud_init: None,
-            instance_id: instance.instance_id(),
+            missing_volumes: None,
             age: created.and_then(|at| Duration::try_from(now.duration_since(at)).ok()),
         }
     }
@@ -109,6 +111,13 @@ impl InstanceRecord {
     }
 
     /// The state for people: libvirt's own where it says more.
+    /// The same record with the names of its volumes that are gone.
+    #[must_use]
+    pub fn with_missing_volumes(mut self, missing: Option<Vec<String>>) -> Self {
+        self.missing_volumes = missing;
+        self
+    }
+
     fn shown_state(&self) -> String {
         if self.state == "Stopped" {
             format!("Stopped: {}", self.domain_state)

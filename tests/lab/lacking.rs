@@ -90,6 +90,30 @@ fn a_disk_smaller_than_the_image_is_refused_before_anything_is_made() {
 }
 
 #[test]
+fn get_names_the_volumes_that_a_stopped_instance_lacks() {
+    let lab = lab!();
+    let name = "lt-lacks";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let get = ["get", name, "--zone", "nas1", "-o", "json"];
+    let run = lab.run(&get).exits(0).says_nothing();
+    let item = run.item();
+    assert_eq!(item["missingVolumes"], json!(null), "{run}");
+    let id = format!("{name}-{}", item["uuid"].as_str().unwrap());
+    assert_eq!(item["instanceId"], json!(id), "{run}");
+    lab.virsh("nas1", &["destroy", name]);
+    let run = lab.run(&get).exits(0).says_nothing();
+    assert_eq!(run.item()["missingVolumes"], json!([]), "{run}");
+    let seed = format!("{name}-seed.iso");
+    lab.virsh("nas1", &["vol-delete", "--pool", "default", &seed]);
+    let run = lab
+        .run(&get)
+        .exits(0)
+        .says(&format!("its volume {seed} is gone"));
+    assert_eq!(run.item()["missingVolumes"], json!([seed]), "{run}");
+}
+
+#[test]
 fn hosts_without_what_an_instance_needs_are_refused() {
     let lab = lab!();
     lab.run(&["image", "pull", "tiny"]).exits(0);
