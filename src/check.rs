@@ -1,19 +1,22 @@
 //! Looking a host over: how far a connection gets, and what an instance would miss. Reads only, but for having libvirt read
 //! the pool's directory anew.
 
+mod storage;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::config::{Firmware, Nic, Provider};
-use crate::create::OVERLAY_ROOM;
 use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
 use crate::facts::{self, Emulator, NicState};
 use crate::host::HostSession;
-use crate::image::room::{ensure_room, look_again};
-use crate::image::store::usable_pool;
 use crate::libvirt::Hypervisor;
+use crate::{parallel, units};
+
+use storage::find_images;
+pub use storage::{CachedImage, PoolReport};
 
 /// A name look-up that takes this long has run into the resolver's time-outs.
 const SLOW_HOSTNAME: Duration = Duration::from_secs(4);
@@ -22,9 +25,10 @@ const SLOW_HOSTNAME: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Instances can't be made.
+    /// Something is to be mended: instances can't be made, or not as they should be (each start takes longer, or none can
+    /// have a time to live).
     Error,
-    /// They can, but something is worth knowing.
+    /// Instances can be made, but something is worth knowing.
     Warning,
 }
 
@@ -45,26 +49,12 @@ pub struct Problem {
     pub hints: Vec<String>,
 }
 
-/// The pool's figures.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PoolReport {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Bytes in all.
-    pub capacity_bytes: u64,
-    /// Bytes free.
-    pub available_bytes: u64,
-}
-
 /// What was found on one host.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostReport {
-    /// The last stage reached: resolve, connect, handshake, host key, authenticate, forward, libvirt, or all.
+    /// The stage that failed: resolve, connect, handshake, host key, credentials, authenticate, forward, permission, libvirt
+    /// and others; `all` where the host could be asked.
     pub stage: &'static str,
     /// libvirt's version.
     pub libvirt_version: Option<String>,
@@ -72,8 +62,10 @@ pub struct HostReport {
     pub qemu_version: Option<String>,
     /// The host's own name.
     pub hostname: Option<String>,
-    /// The pool, where it is usable.
+    /// The pool, where it is there.
     pub pool: Option<PoolReport>,
+    /// The base images in the pool, where it could be looked into.
+    pub images: Option<Vec<CachedImage>>,
     /// The bridge or network, where it was found.
     pub nic: Option<String>,
     /// `kvm` or `qemu`.
@@ -100,7 +92,7 @@ impl Problem {
 }
 
 impl HostReport {
-    /// Whether nothing stands in the way of instances.
+    /// Whether nothing is to be mended: no problem is an error.
     pub fn is_healthy(&self) -> bool {
         self.problems
             .iter()
@@ -147,16 +139,25 @@ pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
         }
     };
     report.stage = "all";
+    let hypervisor = &*hypervisor;
     if let Some(versions) = report.take(hypervisor.versions()) {
-        report.libvirt_version = Some(version(versions.libvirt));
-        report.qemu_version = Some(version(versions.hypervisor));
+        report.libvirt_version = Some(units::version(versions.libvirt));
+        report.qemu_version = Some(units::version(versions.hypervisor));
+        report.take(facts::ensure_libvirt(versions.libvirt));
     }
-    check_pool(&mut report, host, &*hypervisor);
-    check_nic(&mut report, host, &*hypervisor);
-    check_emulator(&mut report, host, provider, &*hypervisor);
-    check_clock(&mut report, &*hypervisor);
-    report.machine = facts::machine(&*hypervisor).ok().flatten();
-    check_hostname(&mut report, &*hypervisor);
+    let volumes = storage::check_pool(&mut report, host, hypervisor);
+    // What else there is to ask takes longer than to read some markers.
+    let (images, ()) = parallel::both(
+        || volumes.map(|all| find_images(hypervisor, host.pool(), &all, &provider.images)),
+        || {
+            check_nic(&mut report, host, hypervisor);
+            check_emulator(&mut report, host, provider, hypervisor);
+            check_clock(&mut report, hypervisor);
+            report.machine = facts::machine(hypervisor).ok().flatten();
+            check_hostname(&mut report, hypervisor);
+        },
+    );
+    report.images = images.and_then(|images| report.take(images)).flatten();
     report
 }
 
@@ -194,28 +195,6 @@ fn failed_stage(error: &Error) -> &'static str {
         Reason::LibvirtUnavailable => "libvirt",
         _ => error.stage().unwrap_or("connection"),
     }
-}
-
-fn check_pool(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
-    // What libvirt remembers of its room may be from days ago.
-    let pool = usable_pool(host, hypervisor).and_then(|remembered| {
-        match look_again(host, hypervisor) {
-            // A socket for reading only: what else it forbids says so.
-            Err(error) if error.stage() == Some("permission") => Ok(remembered),
-            looked => looked,
-        }
-    });
-    let Some(pool) = report.take(pool) else {
-        return;
-    };
-    report.pool = Some(PoolReport {
-        name: pool.name.clone(),
-        kind: pool.kind.clone(),
-        capacity_bytes: pool.capacity,
-        available_bytes: pool.available,
-    });
-    // The least that a create asks for, of an image that is there.
-    report.take(ensure_room(host, hypervisor, pool, OVERLAY_ROOM));
 }
 
 fn check_nic(report: &mut HostReport, host: &HostSession, hypervisor: &dyn Hypervisor) {
@@ -312,25 +291,9 @@ fn check_hostname(report: &mut HostReport, hypervisor: &dyn Hypervisor) {
     }
 }
 
-/// `11003000` as `11.3.0`.
-fn version(number: u64) -> String {
-    format!(
-        "{}.{}.{}",
-        number / 1_000_000,
-        number / 1000 % 1000,
-        number % 1000
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_are_split() {
-        assert_eq!(version(11_003_000), "11.3.0");
-        assert_eq!(version(9_000_002), "9.0.2");
-    }
 
     #[test]
     fn a_machine_that_is_two_hosts_is_warned_of_once() {

@@ -137,6 +137,8 @@ reasons! {
     /// The connection was lost during a call.
     ConnectionLost,
     // Hypervisor.
+    /// The host's libvirt lacks what every instance needs.
+    LibvirtTooOld,
     /// The host can't run KVM guests.
     NoKvm,
     /// The host has no UEFI firmware for q35.

@@ -12,6 +12,10 @@ use crate::units;
 use crate::xml::capabilities::{DomainCapabilities, HostCapabilities};
 use crate::xml::domain::Accelerator;
 
+/// The oldest libvirt that instances can be made with: it chooses firmware by its features (`<firmware>` in a domain's
+/// `<os>`), and knows the CPU model `maximum` (7.1). Older ones pass over both without a word.
+const OLDEST_LIBVIRT: u64 = 7_002_000;
+
 /// How instances run on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emulator {
@@ -34,6 +38,24 @@ pub enum NicState {
     Inactive,
     /// Nobody on the host could be asked.
     Unknown,
+}
+
+/// Refuses a libvirt that is too old, by its version's number.
+///
+/// Errors: [`Reason::LibvirtTooOld`].
+pub fn ensure_libvirt(version: u64) -> Result<()> {
+    if version >= OLDEST_LIBVIRT {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        Reason::LibvirtTooOld,
+        format!(
+            "the host's libvirt is {}: instances need {} or later",
+            units::version(version),
+            units::version(OLDEST_LIBVIRT)
+        ),
+    )
+    .hint("upgrade the host: Debian 12, Ubuntu 22.04 and later have one that is new enough"))
 }
 
 /// Finds out how instances run on the host.
@@ -294,6 +316,21 @@ mod tests {
         assert_eq!(ahead(" 1700000060\n", 1_700_000_000), Some(60));
         for answer in ["", "now", "-9223372036854775808", "9223372036854775808"] {
             assert_eq!(ahead(answer, 1_700_000_000), None, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_libvirt_that_is_too_old_is_named_with_the_one_needed() {
+        for enough in [7_002_000, 7_002_001, 9_000_000, 11_003_000] {
+            assert!(ensure_libvirt(enough).is_ok(), "{enough}");
+        }
+        for (old, named) in [(7_001_000, "7.1.0"), (6_010_000, "6.10.0")] {
+            let error = ensure_libvirt(old).unwrap_err();
+            assert_eq!(error.reason(), Reason::LibvirtTooOld);
+            assert_eq!(
+                error.message(),
+                format!("the host's libvirt is {named}: instances need 7.2.0 or later")
+            );
         }
     }
 

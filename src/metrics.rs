@@ -113,7 +113,7 @@ pub fn of_check(reports: &[(String, HostReport)], now: Timestamp) -> String {
     .sample(&[], now.as_second());
     let mut healthy = Metric::gauge(
         "egressctl_host_healthy",
-        "Whether instances can be made on the host.",
+        "Whether the host has no problem that is an error.",
     );
     let mut problems = Metric::gauge("egressctl_host_problem", "A problem that the check found.");
     let mut capacity = Metric::gauge("egressctl_pool_capacity_bytes", "The storage pool's size.");
@@ -148,8 +148,12 @@ pub fn of_check(reports: &[(String, HostReport)], now: Timestamp) -> String {
         }
         if let Some(pool) = &report.pool {
             let labels = [("host", host), ("pool", pool.name.as_str())];
-            capacity = capacity.sample(&labels, pool.capacity_bytes);
-            available = available.sample(&labels, pool.available_bytes);
+            if let Some(bytes) = pool.capacity_bytes {
+                capacity = capacity.sample(&labels, bytes);
+            }
+            if let Some(bytes) = pool.available_bytes {
+                available = available.sample(&labels, bytes);
+            }
         }
         if let Some(seconds) = report.clock_skew_seconds {
             skew = skew.sample(&[("host", host)], seconds);

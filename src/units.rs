@@ -27,6 +27,16 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// A version as libvirt numbers them: `11003000` as `11.3.0`.
+pub fn version(number: u64) -> String {
+    format!(
+        "{}.{}.{}",
+        number / 1_000_000,
+        number / 1000 % 1000,
+        number % 1000
+    )
+}
+
 /// A duration in its two largest units, such as `3d4h` or `12m`.
 pub fn age(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -82,6 +92,12 @@ fn whole(at: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_split() {
+        assert_eq!(version(11_003_000), "11.3.0");
+        assert_eq!(version(9_000_002), "9.0.2");
+    }
 
     #[test]
     fn sizes_have_one_decimal_at_most() {

@@ -47,11 +47,28 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         errors.push(Error::new(
             Class::Unhealthy,
             Reason::Unhealthy,
-            format!("{unhealthy} of {count} hosts can't run instances"),
+            verdict(unhealthy, count),
         ));
     }
     if let Some(path) = &args.metrics {
         errors.extend(metrics::write(path, &text).err());
     }
     Ok(errors)
+}
+
+/// What the last line says. Not that none of them could run an instance: some problems only hinder.
+fn verdict(unhealthy: usize, count: usize) -> String {
+    let have = if unhealthy == 1 { "has" } else { "have" };
+    format!("{unhealthy} of {count} hosts {have} problems")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts_hosts_with_problems() {
+        assert_eq!(verdict(1, 2), "1 of 2 hosts has problems");
+        assert_eq!(verdict(2, 2), "2 of 2 hosts have problems");
+    }
 }

@@ -43,6 +43,9 @@ pub fn preflight(
 ) -> Result<Preflight> {
     std::thread::scope(|scope| {
         let existing = begin(scope, || find::by_its_name(host, hypervisor, &spec.name));
+        let version = begin(scope, || {
+            facts::ensure_libvirt(hypervisor.libvirt_version()?)
+        });
         let pool = begin(scope, || usable_pool(host, hypervisor));
         let ready = begin(scope, || kept(host, hypervisor, spec));
         let emulator = begin(scope, || {
@@ -62,9 +65,9 @@ pub fn preflight(
             .ttl
             .map(|_| begin(scope, || facts::ensure_clocks_agree(hypervisor)));
         let existing = join(existing)?;
-        let pool = join(pool);
+        let (version, pool) = (join(version), join(pool));
         // The most fundamental obstacle is reported, not the one that was found first.
-        let judged = pool.and_then(|pool| {
+        let judged = version.and(pool).and_then(|pool| {
             join(nic)?;
             let emulator = join(emulator)?;
             let too_few = join(machine)?;

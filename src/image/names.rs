@@ -1,6 +1,7 @@
 //! Which volumes have the names of base images. A name alone proves nothing; it says where proof is to be sought.
 
 use super::identity::{BASE_PREFIX, claim_volume, marker_volume};
+use crate::config::Image;
 
 /// Hex digits of the content's id in a base volume's name.
 const ID_DIGITS: usize = 16;
@@ -55,6 +56,17 @@ pub fn base_of_claim(volume: &str) -> Option<BaseName> {
 pub fn operator_key(volume: &str) -> Option<(&str, &str)> {
     let (key, format) = volume.strip_prefix(BASE_PREFIX)?.rsplit_once('.')?;
     matches!(format, "qcow2" | "raw").then_some((key, format))
+}
+
+/// A name of ours, unless the configuration has a key that makes the operator's own cache look like that.
+pub fn our_name(volume: &str, images: &[Image]) -> Option<BaseName> {
+    let name = BaseName::parse(volume)?;
+    let operators = operator_key(volume).is_some_and(|(key, format)| {
+        images
+            .iter()
+            .any(|image| image.key == key && image.format.as_str() == format)
+    });
+    (!operators).then_some(name)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::room::{self, POOL_RESERVE, ensure_room};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
-use crate::libvirt::Hypervisor;
+use crate::libvirt::{self, Hypervisor};
 use crate::parallel::{self, panicked};
 use crate::shell;
 use crate::undo::{Made, Undo};
@@ -98,9 +98,18 @@ pub struct Published {
 ///
 /// Errors: [`Reason::PoolNotFound`], [`Reason::PoolNotActive`], [`Reason::PoolTypeUnsupported`].
 pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<PoolInfo> {
+    ensure_usable(host, hypervisor, hypervisor.find_pool(host.pool())?)
+}
+
+/// The same for the host's pool as it was found just now.
+pub fn ensure_usable(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    found: Option<libvirt::PoolInfo>,
+) -> Result<PoolInfo> {
     let pool = host.pool();
     let on_host = |error: Error| error.on_host(host.name());
-    let Some(found) = hypervisor.find_pool(pool)? else {
+    let Some(found) = found else {
         let pools = hypervisor.list_pools()?;
         let there = if pools.is_empty() {
             "none".to_owned()

@@ -253,6 +253,8 @@ pub trait HostCalls: Send + Sync {
     fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>>;
     /// How long the fastest call took so far: at least a round trip to the host.
     fn round_trip(&self) -> Duration;
+    /// The daemon's version (`virConnectGetLibVersion`), as in [`Versions`].
+    fn libvirt_version(&self) -> Result<u64>;
     /// The daemon's and QEMU's version.
     fn versions(&self) -> Result<Versions>;
     /// The host's name (`virConnectGetHostname`). Takes 10 s where the host can't resolve its own name.

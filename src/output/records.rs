@@ -1,6 +1,6 @@
 //! What the documents' items hold. Renaming anything in here changes the interface.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::column::{Cell, Column, column, wide};
 use super::document::Row;
 use super::plain::plain;
-use crate::check::{HostReport, Severity};
+use crate::check::{HostReport, PoolReport, Severity};
 use crate::create::plan::Plan;
 use crate::create::wait::CloudInitResult;
 use crate::image::pull::Pulled;
@@ -93,6 +93,7 @@ impl InstanceRecord {
                 .unwrap_or_default(),
             macs: instance.macs().into_iter().map(str::to_owned).collect(),
             uuid: instance.domain.uuid.clone(),
+            instance_id: instance.instance_id(),
             spec_hash: ours.map(|metadata| metadata.spec_hash.clone()),
             cloud_init: None,
             missing_volumes: None,
@@ -110,7 +111,6 @@ impl InstanceRecord {
         self
     }
 
-    /// The state for people: libvirt's own where it says more.
     /// The same record with the names of its volumes that are gone.
     #[must_use]
     pub fn with_missing_volumes(mut self, missing: Option<Vec<String>>) -> Self {
@@ -118,6 +118,7 @@ impl InstanceRecord {
         self
     }
 
+    /// The state for people: libvirt's own where it says more.
     fn shown_state(&self) -> String {
         if self.state == "Stopped" {
             format!("Stopped: {}", self.domain_state)
@@ -367,10 +368,24 @@ impl CheckRecord {
         }
     }
 
+    fn pool_report(&self) -> Option<&PoolReport> {
+        self.report.pool.as_ref()
+    }
+
+    /// The keys of the images that are ready.
+    fn images(&self) -> String {
+        let images = self.report.images.iter().flatten();
+        let ready = images.filter(|image| image.ready);
+        let keys: BTreeSet<&str> = ready.map(|image| image.key.as_str()).collect();
+        Vec::from_iter(keys).join(",")
+    }
+
     fn pool(&self) -> String {
-        self.report.pool.as_ref().map_or(String::new(), |pool| {
-            format!("{} {} free", pool.name, units::bytes(pool.available_bytes))
-        })
+        self.pool_report()
+            .map_or(String::new(), |pool| match pool.available_bytes {
+                Some(free) => format!("{} {} free", pool.name, units::bytes(free)),
+                None => format!("{} {}", pool.name, pool.state),
+            })
     }
 }
 
@@ -390,8 +405,18 @@ impl Row for CheckRecord {
         column("NIC", |row| Cell::maybe(row.report.nic.as_deref())),
         column("CPU", |row| Cell::maybe(row.report.accelerator)),
         wide("FREE", |row| {
-            Cell::size(row.report.pool.as_ref().map(|pool| pool.available_bytes))
+            Cell::size(row.pool_report().and_then(|pool| pool.available_bytes))
         }),
+        wide("CAPACITY", |row| {
+            Cell::size(row.pool_report().and_then(|pool| pool.capacity_bytes))
+        }),
+        wide("POOL TYPE", |row| {
+            Cell::maybe(row.pool_report().map(|pool| pool.kind.as_str()))
+        }),
+        wide("POOL STATE", |row| {
+            Cell::maybe(row.pool_report().map(|pool| pool.state))
+        }),
+        wide("IMAGES", |row| Cell::text_of(row.images())),
         wide("HOSTNAME", |row| {
             Cell::maybe(row.report.hostname.as_deref())
         }),

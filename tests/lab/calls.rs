@@ -33,6 +33,7 @@ fn makes(run: &Checked, expected: &[(&str, usize)]) {
 const CREATE: &[(&str, usize)] = &[
     ("virConnectOpen", 1),
     // Preflight, all together.
+    ("virConnectGetLibVersion", 1),
     ("virDomainLookupByName", 1),
     ("virStoragePoolLookupByName", 1),
     ("virStoragePoolGetInfo", 1),

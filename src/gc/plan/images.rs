@@ -9,7 +9,7 @@ use super::{Decision, Judge, Kind, Target, used_by};
 use crate::config::Image;
 use crate::gc::inventory::{ClaimOwner, ClaimView, HostView, MarkerView};
 use crate::image::identity::{Identity, Marker, claim_volume, marker_volume, pin_of};
-use crate::image::names::{BaseName, operator_key};
+use crate::image::names::{BaseName, operator_key, our_name};
 use crate::owner::Liveness;
 use crate::units;
 use crate::xml::volume::VolumeInfo;
@@ -111,17 +111,6 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
     };
     let files = view.files.volumes.iter().filter(|volume| volume.is_file);
     files.filter_map(base).collect()
-}
-
-/// A name of ours, unless the configuration has a key that makes the operator's own cache look like that.
-fn our_name(volume: &str, images: &[Image]) -> Option<BaseName> {
-    let name = BaseName::parse(volume)?;
-    let operators = operator_key(volume).is_some_and(|(key, format)| {
-        images
-            .iter()
-            .any(|image| image.key == key && image.format.as_str() == format)
-    });
-    (!operators).then_some(name)
 }
 
 fn valid_marker<'a>(view: &'a HostView, name: &BaseName) -> Option<&'a Marker> {

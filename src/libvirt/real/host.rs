@@ -14,6 +14,7 @@ use super::{About, Connection};
 use crate::config::Address;
 use crate::error::Result;
 use crate::limits::FileRoom;
+use crate::parallel;
 
 impl HostCalls for Connection {
     fn is_alive(&self) -> bool {
@@ -31,11 +32,21 @@ impl HostCalls for Connection {
         Duration::from_nanos(self.fastest.load(Ordering::Relaxed))
     }
 
+    fn libvirt_version(&self) -> Result<u64> {
+        self.rpc("virConnectGetLibVersion", &"", || {
+            self.connect().lib_version()
+        })
+        .map(u64::from)
+    }
+
     fn versions(&self) -> Result<Versions> {
-        let connect = self.connect();
+        let (libvirt, hypervisor) = parallel::both(
+            || self.libvirt_version(),
+            || self.rpc("virConnectGetVersion", &"", || self.connect().hyp_version()),
+        );
         Ok(Versions {
-            libvirt: u64::from(self.rpc("virConnectGetLibVersion", &"", || connect.lib_version())?),
-            hypervisor: u64::from(self.rpc("virConnectGetVersion", &"", || connect.hyp_version())?),
+            libvirt: libvirt?,
+            hypervisor: u64::from(hypervisor?),
         })
     }
 
