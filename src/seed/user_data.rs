@@ -37,8 +37,6 @@ pub enum UserDataKind {
     Boothook,
     /// `#part-handler`.
     PartHandler,
-    /// `#upstart-job`.
-    UpstartJob,
     /// `#cloud-config-archive`.
     Archive,
     /// `#cloud-config-jsonp`.
@@ -59,7 +57,7 @@ pub struct Checked {
 }
 
 /// The first lines cloud-init knows (`cloudinit/handlers/__init__.py`), in lower case, the longer before its own start.
-const HEADERS: [(&str, UserDataKind); 10] = [
+const HEADERS: [(&str, UserDataKind); 9] = [
     ("#cloud-config-archive", UserDataKind::Archive),
     ("#cloud-config-jsonp", UserDataKind::Jsonp),
     ("#cloud-config", UserDataKind::CloudConfig),
@@ -67,7 +65,6 @@ const HEADERS: [(&str, UserDataKind); 10] = [
     ("#include-once", UserDataKind::Include),
     ("#include", UserDataKind::Include),
     ("#part-handler", UserDataKind::PartHandler),
-    ("#upstart-job", UserDataKind::UpstartJob),
     ("## template: jinja", UserDataKind::Jinja),
     ("#!", UserDataKind::Script),
 ];
@@ -318,6 +315,14 @@ fn unknown_header(source: &str, data: &[u8]) -> Error {
             "its first line is almost, but not quite `#cloud-config`",
         )
         .hint("write it exactly so: #cloud-config");
+    }
+    // cloud-init 22.2 dropped it, and no older one runs where there is upstart.
+    if line.starts_with(b"#upstart-job") {
+        return refused(
+            source,
+            "it is a job for upstart, which cloud-init would ignore since version 22.2",
+        )
+        .hint("write a systemd unit by cloud-config's `write_files`, and start it in `runcmd`");
     }
     refused(
         source,

@@ -8,7 +8,7 @@ fn known_kinds_pass() {
     use UserDataKind as K;
     let mime: &[u8] =
         b"Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0\n\n--x\n\nhi\n--x--\n";
-    let table: [(&[u8], K); 28] = [
+    let table: [(&[u8], K); 27] = [
         (b"#cloud-config\n{}\n", K::CloudConfig),
         (b"#cloud-config", K::CloudConfig),
         (b"#cloud-config\n# only comments\n", K::CloudConfig),
@@ -30,7 +30,6 @@ fn known_kinds_pass() {
         (b"#include-once\nhttps://example.org/x\n", K::Include),
         (b"#cloud-boothook\n#!/bin/sh\ntrue\n", K::Boothook),
         (b"#part-handler\ndef list_types(): pass\n", K::PartHandler),
-        (b"#upstart-job\nstart on x\n", K::UpstartJob),
         (b"#cloud-config-archive\n- type: text/cloud-config\n  content: x\n", K::Archive),
         (b"#cloud-config-jsonp\n[]\n", K::Jsonp),
         (mime, K::Mime),
@@ -51,11 +50,12 @@ fn what_would_be_ignored_is_refused_with_the_reason_and_without_content() {
     let base64_wrapped = BASE64.encode(format!("#!/bin/sh\n{}", "SECRET ".repeat(30)));
     let base64_wrapped = format!("{}\n{}\n", &base64_wrapped[..76], &base64_wrapped[76..]);
     let base64_gzip = BASE64.encode(b"\x1f\x8b\x08\x00SECRET");
-    let table: [(&[u8], &str); 31] = [
+    let table: [(&[u8], &str); 32] = [
         (b"", "it is empty"),
         (b" \n\n", "it is empty"),
         (b"packages: [SECRET]\n", "none of cloud-init's headers"),
         (b"SECRET", "none of cloud-init's headers"),
+        (b"#upstart-job\nstart on SECRET\n", "a job for upstart"),
         (b"\n#cloud-config\nSECRET: 1\n", "blank or an empty line"),
         (b" #cloud-config\nSECRET: 1\n", "blank or an empty line"),
         (b"\xEF\xBB\xBF#cloud-config\nSECRET: 1\n", "byte order mark"),
