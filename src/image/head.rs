@@ -70,7 +70,7 @@ impl Compression {
     }
 }
 
-/// Checks that an image's (decompressed) first bytes are of the declared format and need no other file.
+/// Checks that an image's (decompressed) first bytes are of the format that is declared (of one given by URL, qcow2) and need no other file.
 pub fn sniff(declared: ImageFormat, head: &[u8]) -> Result<ImageHead> {
     if head.is_empty() {
         return Err(not_an_image("the image is empty"));
@@ -230,11 +230,13 @@ fn is_packed(looks: &str) -> bool {
 fn wrong_format(declared: ImageFormat, looks: &str) -> Error {
     let declared = declared.as_str();
     let error = not_an_image(&format!(
-        "the image is declared {declared}, but looks like {looks}"
+        "the image should be {declared}, but looks like {looks}"
     ));
     match looks {
         "qcow2" => error.hint("set its `format: qcow2` in the configuration"),
-        "a raw disk" => error.hint("set its `format: raw` in the configuration"),
+        "a raw disk" => error.hint(
+            "set `format: raw` in its entry of the configuration's images; one that was given by its URL is taken for qcow2, and needs an entry",
+        ),
         packed if is_packed(packed) => error.hint(
             "unpack it, and give the URL of the disk image that is inside: it may be compressed by gzip, xz, zstd or bzip2, once",
         ),

@@ -117,7 +117,7 @@ fn other_formats_are_refused_by_name() {
     for (head, what) in table {
         for declared in [ImageFormat::Qcow2, ImageFormat::Raw] {
             let error = sniff(declared, &head).unwrap_err();
-            let expected = format!("declared {}, but looks like", declared.as_str());
+            let expected = format!("should be {}, but looks like", declared.as_str());
             assert!(error.message().contains(&expected), "{error}");
             assert!(error.message().contains(what), "{what}: {error}");
             assert_eq!(error.reason(), Reason::NotAnImage);
