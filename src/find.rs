@@ -16,6 +16,7 @@ use crate::parallel;
 use crate::shell;
 use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::{Manager, Mark};
+use crate::xml::pool::PoolInfo;
 use once::once_each;
 
 /// Addresses of one host's instances that are asked for at once.
@@ -174,8 +175,8 @@ pub fn in_full(host: &HostSession, instance: Instance) -> Result<Instance> {
     look_closer(&Asker::new(host), instance, &|_| true).map_err(|error| error.on_host(host.name()))
 }
 
-/// The volumes of an instance of ours that is off and that are gone, though it needs them for its next start; `None` where
-/// nobody asks, as it runs or isn't ours, or where its pools can't be looked into.
+/// The volumes of an instance of ours that is off and that are gone from where its domain has them; `None` where nobody
+/// asks, as it runs or isn't ours, or where its pools can't be looked into.
 pub fn missing_volumes(host: &HostSession, instance: &Instance) -> Option<Vec<String>> {
     let metadata = instance.metadata()?;
     if instance.state.is_active() || instance.ensure_own_mark().is_err() {
@@ -183,8 +184,18 @@ pub fn missing_volumes(host: &HostSession, instance: &Instance) -> Option<Vec<St
     }
     let hypervisor = host.connect().ok()?;
     let looks = parallel::map(metadata.volumes.clone(), metadata.volumes.len(), |volume| {
-        let found = hypervisor.find_volume_xml(&volume.pool, &volume.name)?;
-        Ok(found.is_none().then_some(volume.name))
+        if hypervisor
+            .find_volume_xml(&volume.pool, &volume.name)?
+            .is_some()
+        {
+            return Ok(None);
+        }
+        // A disk in another directory than the pool's isn't gone.
+        let pool = hypervisor.find_pool(&volume.pool)?;
+        let pool = pool.map(|pool| PoolInfo::parse(&pool.xml)).transpose()?;
+        let path = pool.and_then(|pool| pool.path_of(&volume.name));
+        let is_its = path.is_some_and(|path| instance.info.paths().any(|named| named == path));
+        Ok(is_its.then_some(volume.name))
     });
     let looked: Result<Vec<Option<String>>> = looks.into_iter().collect();
     let looked = looked.inspect_err(|error| log::info!("its volumes can't be seen: {error}"));

@@ -49,9 +49,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     }
     for volume in missing.iter().flatten() {
         let (host, name) = (&instance.host, &instance.domain.name);
-        let gone = format!(
-            "{host}: {name} can't be started as it is: its volume {volume} is gone; egressctl delete clears away the rest"
-        );
+        let gone = format!("{host}: {name} can't be started as it is: its volume {volume} is gone");
         context.ui.warn(&gone);
     }
     let record = InstanceRecord::new(&instance, Timestamp::now()).with_missing_volumes(missing);

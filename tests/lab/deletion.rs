@@ -167,6 +167,12 @@ fn a_disk_that_is_in_another_directory_now_is_used_and_never_forgotten() {
             .fails_with("InDoubt", &format!("and delete {dir}/{name}.qcow2"));
         assert_eq!(state(), before, "nothing was touched");
     }
+    // Nor is it said to lack it.
+    let run = lab
+        .run(&["get", name, "-o", "json"])
+        .exits(0)
+        .says_nothing();
+    assert_eq!(run.item()["missingVolumes"], json!([]), "{run}");
     // It isn't made anew, but started from there, once it has time again.
     lab.run(&["extend", name, "1h"]).exits(0);
     let uuid = lab.virsh("nas1", &["domuuid", name]);
