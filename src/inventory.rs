@@ -3,11 +3,13 @@
 mod hidden;
 mod questions;
 mod same;
+mod start;
 
 use std::collections::BTreeSet;
 
 pub use hidden::{Chains, HiddenDisk};
 pub use same::Identities;
+pub use start::{Start, read_start};
 
 use crate::error::{Reason, Result};
 use crate::instance::Instance;

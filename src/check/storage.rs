@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::{HostReport, Severity};
 use crate::config::Image;
 use crate::create::OVERLAY_ROOM;
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{MARKER_LIMIT, Marker, marker_volume};
 use crate::image::names::{operator_key, our_name};
 use crate::image::room::ensure_room;
 use crate::image::store::ensure_usable;
-use crate::inventory;
+use crate::inventory::{self, Start, read_start};
 use crate::libvirt::{self, Hypervisor};
 use crate::parallel;
 use crate::xml::pool;
@@ -136,22 +136,10 @@ fn named_images(volumes: &[String], configured: &[Image]) -> Vec<CachedImage> {
     all.iter().filter_map(image).collect()
 }
 
+/// One that can't be read (a link to nowhere, say) vouches for nothing; for the others that says nothing.
 fn is_vouched_for(hypervisor: &dyn Hypervisor, pool: &str, volume: &str) -> Result<bool> {
-    match hypervisor.download_volume(pool, &marker_volume(volume), MARKER_LIMIT) {
-        Ok(marker) => Ok(marker.as_deref().and_then(Marker::parse).is_some()),
-        // One that can't be read (a link to nowhere, say) vouches for nothing; for the others that says nothing.
-        Err(error)
-            if error.stage().is_none()
-                && matches!(
-                    error.reason(),
-                    Reason::LibvirtError | Reason::PermissionDenied
-                ) =>
-        {
-            log::info!("the marker of {volume} can't be read: {error}");
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
+    let start = read_start(hypervisor, pool, &marker_volume(volume), MARKER_LIMIT)?;
+    Ok(matches!(start, Start::Bytes(bytes) if Marker::parse(&bytes).is_some()))
 }
 
 #[cfg(test)]

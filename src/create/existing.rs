@@ -110,39 +110,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{MachineType, Nic, VirtType};
-    use crate::create::CloudInit;
-    use crate::image::identity::tests::image;
-    use crate::image::policy::PullPolicy;
+    use crate::create::spec::tests::spec;
     use crate::inventory::tests::domain;
-    use crate::name::InstanceName;
     use crate::xml::metadata::tests::plain;
-
-    fn spec(uid: &str) -> CreateSpec {
-        CreateSpec {
-            name: InstanceName::new("web").unwrap(),
-            uid: uid.to_owned(),
-            uid_is_given: true,
-            image: image(),
-            pull: PullPolicy::Missing,
-            machine: MachineType {
-                key: "small".to_owned(),
-                vcpus: 1,
-                memory_mib: 1024,
-            },
-            disk_bytes: 1 << 30,
-            disk_is_given: false,
-            cloud_init: CloudInit {
-                user_data: Vec::new(),
-                vendor_data: None,
-                network_config: None,
-            },
-            nic: Nic::Bridge("br0".to_owned()),
-            virt_type: VirtType::Auto,
-            labels: std::collections::BTreeMap::new(),
-            ttl: None,
-        }
-    }
 
     #[test]
     fn one_whose_time_is_over_is_not_taken() {

@@ -217,17 +217,17 @@ impl CreateSpec {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::ImageFormat;
     use crate::image::identity::tests::image;
 
-    #[test]
-    fn the_disk_that_was_made_is_recorded_beside_the_one_asked_for() {
-        let spec = CreateSpec {
+    /// Of an instance `web` with that uid.
+    pub(in crate::create) fn spec(uid: &str) -> CreateSpec {
+        CreateSpec {
             name: InstanceName::new("web").unwrap(),
-            uid: "u".to_owned(),
-            uid_is_given: false,
+            uid: uid.to_owned(),
+            uid_is_given: true,
             image: image(),
             pull: PullPolicy::Missing,
             machine: MachineType {
@@ -246,7 +246,12 @@ mod tests {
             virt_type: VirtType::Auto,
             labels: BTreeMap::new(),
             ttl: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_disk_that_was_made_is_recorded_beside_the_one_asked_for() {
+        let spec = spec("u");
         let base = BaseImage {
             volume: "base".to_owned(),
             path: "/p/base".to_owned(),

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::delete::SEED_HEAD;
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::facts;
 use crate::host::HostSession;
 use crate::image::claim;
 use crate::image::identity::{MARKER_LIMIT, Marker};
 use crate::image::names::{BaseName, base_of_claim, base_of_marker};
-use crate::inventory::Files;
+use crate::inventory::{Files, Start, read_start};
 use crate::leftover::instance_of_seed;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
@@ -164,40 +164,6 @@ pub(super) fn read_seed(
         Start::Gone => None,
         _ => Some(SeedView::Other),
     })
-}
-
-/// A volume's first bytes.
-enum Start {
-    Bytes(Vec<u8>),
-    /// It vanished since it was listed.
-    Gone,
-    /// libvirt can't read it (a symbolic link to nowhere, say), and hence nobody knows whose it is. That is a doubt
-    /// about this one thing, and nothing is wrong with the view of the host.
-    Unreadable,
-}
-
-fn read_start(
-    hypervisor: &dyn Hypervisor,
-    pool: &str,
-    volume: &str,
-    limit: usize,
-) -> Result<Start> {
-    match hypervisor.download_volume(pool, volume, limit) {
-        Ok(Some(bytes)) => Ok(Start::Bytes(bytes)),
-        Ok(None) => Ok(Start::Gone),
-        // A connection that may read nothing (a read-only socket) says nothing about the volume.
-        Err(error)
-            if error.stage().is_none()
-                && matches!(
-                    error.reason(),
-                    Reason::LibvirtError | Reason::PermissionDenied
-                ) =>
-        {
-            log::info!("volume {volume} of pool {pool} can't be read: {error}");
-            Ok(Start::Unreadable)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Stands for the content of a record that can't be read: neither a marker nor a claim of ours, nor an empty one.
