@@ -12,7 +12,7 @@ mod seed_owner;
 
 pub use action::Act;
 use action::Action;
-pub use disk::{disk_path, moved_disk};
+pub use disk::{disk_elsewhere, disk_path, moved_disk};
 pub use nvram::nvram_policy;
 pub use seed_owner::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
 
@@ -29,6 +29,7 @@ use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell::quote;
 use crate::xml;
+use crate::xml::domain_info::DomainInfo;
 use crate::xml::volume::VolumeInfo;
 
 /// How often volumes without a domain are looked at before they are said to be left alone, and the time between.
@@ -64,7 +65,9 @@ pub enum Stays {
     Used,
     /// Nothing shows that it is ours, and nobody is seen to use it.
     Unowned,
-    /// Nothing shows that it is ours, and somebody uses it, or may.
+    /// Nothing shows that it is ours, and somebody may use it: who, can't be seen.
+    Perhaps,
+    /// Nothing shows that it is ours, and somebody uses it.
     Anothers,
 }
 
@@ -174,9 +177,12 @@ fn delete_found(
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
     let mut done = || {
         delete_domain(hypervisor, instance, files, action, &mut deleted)?;
-        for volume in &names {
+        for VolumeInfo {
+            name: volume, path, ..
+        } in &volumes
+        {
             // The name is free now: who took it has cleared away what was there, and these are his.
-            if action.is_due()? && hypervisor.find_domain(name.as_str())?.is_some() {
+            if action.is_due()? && is_anothers(hypervisor, name, path)? {
                 let anew = "an instance of that name was made anew meanwhile, and has its volumes";
                 deleted.notes.push(anew.to_owned());
                 break;
@@ -193,6 +199,15 @@ fn delete_found(
             Err(halfway::tell(error, &deleted.gone, &names, elsewhere))
         }
     }
+}
+
+/// Whether a domain has the name by now, and this file as a disk.
+fn is_anothers(hypervisor: &dyn Hypervisor, name: &InstanceName, path: &str) -> Result<bool> {
+    let Some(found) = hypervisor.find_domain(name.as_str())? else {
+        return Ok(false);
+    };
+    let info = DomainInfo::parse(&found.xml)?;
+    Ok(info.paths().any(|named| named == path))
 }
 
 /// The pool that the instance's volumes are in: the recorded one, as the configuration may name another by now.

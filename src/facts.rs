@@ -12,7 +12,7 @@ use crate::units;
 use crate::xml::capabilities::{DomainCapabilities, HostCapabilities};
 use crate::xml::domain::Accelerator;
 
-/// The oldest libvirt that instances can be made with: it chooses firmware by its features (`<firmware>` in a domain's
+/// The oldest libvirt that all instances can be made with: it chooses firmware by its features (`<firmware>` in a domain's
 /// `<os>`), and knows the CPU model `maximum` (7.1). Older ones pass over both without a word.
 const OLDEST_LIBVIRT: u64 = 7_002_000;
 
@@ -40,7 +40,7 @@ pub enum NicState {
     Unknown,
 }
 
-/// Refuses a libvirt that is too old, by its version's number.
+/// Refuses a libvirt that is too old for UEFI and for emulated CPUs, by its version's number.
 ///
 /// Errors: [`Reason::LibvirtTooOld`].
 pub fn ensure_libvirt(version: u64) -> Result<()> {
@@ -50,7 +50,7 @@ pub fn ensure_libvirt(version: u64) -> Result<()> {
     Err(Error::permanent(
         Reason::LibvirtTooOld,
         format!(
-            "the host's libvirt is {}: instances need {} or later",
+            "the host's libvirt is {}: instances that boot by UEFI or run without KVM need {} or later",
             units::version(version),
             units::version(OLDEST_LIBVIRT)
         ),
@@ -329,7 +329,9 @@ mod tests {
             assert_eq!(error.reason(), Reason::LibvirtTooOld);
             assert_eq!(
                 error.message(),
-                format!("the host's libvirt is {named}: instances need 7.2.0 or later")
+                format!(
+                    "the host's libvirt is {named}: instances that boot by UEFI or run without KVM need 7.2.0 or later"
+                )
             );
         }
     }

@@ -10,6 +10,7 @@ use crate::error::{Class, Error, Reason, Result};
 use crate::facts;
 use crate::host::HostSession;
 use crate::instance::{Addresses, Instance};
+use crate::inventory;
 use crate::libvirt::Hypervisor;
 use crate::name::{InstanceName, InstanceRef};
 use crate::parallel;
@@ -175,7 +176,7 @@ pub fn in_full(host: &HostSession, instance: Instance) -> Result<Instance> {
     look_closer(&Asker::new(host), instance, &|_| true).map_err(|error| error.on_host(host.name()))
 }
 
-/// The volumes of an instance of ours that is off and that are gone from where its domain has them; `None` where nobody
+/// The volumes of an instance of ours that is off and that are surely gone from where its domain has them; `None` where nobody
 /// asks, as it runs or isn't ours, or where its pools can't be looked into.
 pub fn missing_volumes(host: &HostSession, instance: &Instance) -> Option<Vec<String>> {
     let metadata = instance.metadata()?;
@@ -194,8 +195,13 @@ pub fn missing_volumes(host: &HostSession, instance: &Instance) -> Option<Vec<St
         let pool = hypervisor.find_pool(&volume.pool)?;
         let pool = pool.map(|pool| PoolInfo::parse(&pool.xml)).transpose()?;
         let path = pool.and_then(|pool| pool.path_of(&volume.name));
-        let is_its = path.is_some_and(|path| instance.info.paths().any(|named| named == path));
-        Ok(is_its.then_some(volume.name))
+        let Some(path) = path.filter(|path| instance.info.paths().any(|named| named == path))
+        else {
+            return Ok(None);
+        };
+        // libvirt knows only of what was there when it last looked.
+        let is_gone = inventory::is_gone(&*hypervisor, &path)?;
+        Ok(is_gone.then_some(volume.name))
     });
     let looked: Result<Vec<Option<String>>> = looks.into_iter().collect();
     let looked = looked.inspect_err(|error| log::info!("its volumes can't be seen: {error}"));

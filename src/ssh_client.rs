@@ -25,7 +25,9 @@ pub struct Session<'a> {
 
 /// The text of an `ssh_config` file for `ssh -F`. The person's own configuration counts after it.
 pub fn config(session: &Session<'_>) -> String {
-    let mut text = String::from("# Written by egressctl for one session.\n");
+    // Options that an older OpenSSH doesn't know (KnownHostsCommand, before 8.5) end it also in blocks that don't count,
+    // so this stands before all of them; and instead of the person's own line, which may have to name others.
+    let mut text = String::from("# Written by egressctl for one session.\nIgnoreUnknown *\n");
     let jump = session.through.map(|_| jump_name(0));
     block(&mut text, session.name);
     option(&mut text, "HostName", &escaped(&session.ip.to_string()));
@@ -98,9 +100,6 @@ fn verified_by(text: &mut String, file: &Path) {
 
 /// No command of the person's own configuration brings host keys.
 fn no_command(text: &mut String) {
-    // OpenSSH before 8.5 doesn't know it. All unknown options, as this line counts instead of the person's own, which
-    // may have to name others.
-    option(text, "IgnoreUnknown", "*");
     option(text, "KnownHostsCommand", "none");
 }
 
@@ -209,7 +208,7 @@ mod tests {
         // Where the person's own configuration is read.
         let (rest, _) = text.split_once("\nHost *\n").unwrap();
         let text = format!(
-            "{rest}\nHost *\n  IgnoreUnknown UseKeychain\n  UseKeychain yes\n  KnownHostsCommand /bin/keys %H\n"
+            "{rest}\nHost elsewhere\n  NewerThanAny yes\nHost *\n  IgnoreUnknown UseKeychain\n  UseKeychain yes\n  KnownHostsCommand /bin/keys %H\n"
         );
         let has = |options: &[String], wanted: &[&str]| {
             for line in wanted {

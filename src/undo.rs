@@ -47,9 +47,11 @@ pub enum Made {
     /// A volume whose creation got no answer, so that nothing was written into it: it goes if it stays empty for 3 s,
     /// as another process would fill its own at once.
     PerhapsBlank(String),
-    /// An image's marker, about to be written: where its content is stored, the image counts and others may use it
-    /// already, so that nothing is taken back but the claim.
+    /// An image's marker, about to be written: where its content is stored and the base is there, the image counts and others
+    /// may use it already, so that nothing is taken back but the claim.
     Published {
+        /// The base's volume.
+        base: String,
         /// The marker's volume.
         marker: String,
         /// What is written into it.
@@ -132,9 +134,10 @@ impl Undo {
     /// Whether the image counts by now: its marker was written, though that failed as far as we know.
     fn is_published(&self, hypervisor: &dyn Hypervisor, pool: &str) -> Result<bool> {
         for made in &self.made {
-            if let Made::Published { marker, text } = made {
+            if let Made::Published { base, marker, text } = made {
                 let stored = hypervisor.download_volume(pool, marker, MARKER_LIMIT)?;
-                return Ok(stored.is_some_and(|stored| stored == text.as_bytes()));
+                let is_written = stored.is_some_and(|stored| stored == text.as_bytes());
+                return Ok(is_written && hypervisor.find_volume_xml(pool, base)?.is_some());
             }
         }
         Ok(false)

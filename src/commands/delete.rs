@@ -200,6 +200,9 @@ fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
     if any(Stays::Anothers) {
         return error.hint("it belongs to what uses it: there is nothing to delete");
     }
+    if any(Stays::Perhaps) {
+        return error.hint("whether anybody needs it can't be seen: start those domains, or have their disks be readable, then run it again");
+    }
     if any(Stays::Used) {
         return error.hint("what uses it goes first, if nobody needs it; then run it again");
     }

@@ -103,20 +103,20 @@ pub(super) fn explain_start(
 /// Why an instance that was there already didn't start, where that is for want of its seed.
 pub(super) fn explain_restart(
     host: &HostSession,
-    hypervisor: &dyn Hypervisor,
-    spec: &CreateSpec,
-    id: &str,
+    instance: &Instance,
+    name: &InstanceName,
     error: Error,
 ) -> Error {
-    let seed = spec.name.seed_volume();
-    let find = || hypervisor.find_volume_xml(host.pool(), &seed);
-    if error.reason() != Reason::LibvirtError || !matches!(find(), Ok(None)) {
+    if error.reason() != Reason::LibvirtError {
         return error;
     }
-    let what = format!(
-        "volume {seed} is gone, without which {} can't start",
-        spec.name
-    );
+    let seed = name.seed_volume();
+    let missing = find::missing_volumes(host, instance).unwrap_or_default();
+    if !missing.contains(&seed) {
+        return error;
+    }
+    let id = instance.id();
+    let what = format!("volume {seed} is gone, without which {name} can't start");
     let anew = format!(
         "what is on its disk goes with it: egressctl delete {id}, then the same command again makes it anew"
     );

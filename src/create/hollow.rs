@@ -28,14 +28,10 @@ pub(super) fn is_hollow(
         return Ok(false);
     }
     let overlay = name.overlay_volume();
-    let recorded = instance.metadata().is_some_and(|metadata| {
-        let mut volumes = metadata.volumes.iter();
-        volumes.any(|volume| volume.pool == host.pool() && volume.name == overlay)
-    });
     let Some(pool) = hypervisor.find_pool(host.pool())? else {
         return Ok(false);
     };
-    if !recorded || !pool.active {
+    if !instance.is_recorded_in(host.pool()) || !pool.active {
         return Ok(false);
     }
     let expected = PoolInfo::parse(&pool.xml)?.path_of(&overlay);

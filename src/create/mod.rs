@@ -224,9 +224,8 @@ fn adopt(
                 DomainState::Paused(_) | DomainState::PmSuspended => {
                     hypervisor.resume_domain(domain)?;
                 }
-                _ => start(hypervisor, domain).map_err(|error| {
-                    files::explain_restart(host, hypervisor, spec, &instance.id(), error)
-                })?,
+                _ => start(hypervisor, domain)
+                    .map_err(|error| files::explain_restart(host, &instance, &spec.name, error))?,
             }
             let state = hypervisor.domain_state(domain)?;
             ensure_running(hypervisor, domain, state)?;

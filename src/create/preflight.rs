@@ -1,6 +1,7 @@
 //! Looking at the host before anything is made: all look-ups at once, over one connection.
 
 use super::spec::{CreateSpec, OVERLAY_ROOM};
+use crate::config::Firmware;
 use crate::error::Result;
 use crate::facts::{self, Emulator};
 use crate::find;
@@ -13,6 +14,7 @@ use crate::image::store::usable_pool;
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
 use crate::parallel::{Job, begin, panicked};
+use crate::xml::domain::Accelerator;
 use crate::xml::pool::PoolInfo;
 
 /// What was found.
@@ -67,9 +69,12 @@ pub fn preflight(
         let existing = join(existing)?;
         let (version, pool) = (join(version), join(pool));
         // The most fundamental obstacle is reported, not the one that was found first.
-        let judged = version.and(pool).and_then(|pool| {
+        let judged = pool.and_then(|pool| {
             join(nic)?;
             let emulator = join(emulator)?;
+            if spec.image.firmware == Firmware::Uefi || emulator.accelerator == Accelerator::Qemu {
+                version?;
+            }
             let too_few = join(machine)?;
             clocks.map_or(Ok(()), join)?;
             let pool = ensure_room(host, hypervisor, pool, OVERLAY_ROOM)?;

@@ -55,14 +55,18 @@ pub(super) fn ensure_gone(
     instance: &Instance,
     overlay: &str,
 ) -> Result<()> {
-    let expected = pool.path_of(overlay);
-    let Some(source) = expected.and_then(|expected| moved_disk(instance, &expected)) else {
+    let Some(source) = disk_elsewhere(instance, pool, overlay) else {
         return Ok(());
     };
     if inventory::is_gone(hypervisor, source)? {
         return Ok(());
     }
     let (name, pool) = (&instance.domain.name, &pool.name);
+    let stop = if instance.state.is_active() {
+        format!("virsh destroy {} && ", quote(name))
+    } else {
+        String::new()
+    };
     let what = format!(
         "the disk of {name} is {source}, and storage pool {pool} has no overlay of its: was it moved, or the pool? nothing was touched"
     );
@@ -73,9 +77,18 @@ pub(super) fn ensure_gone(
             quote(pool)
         ))
         .hint(format!(
-            "if nobody needs it, on the host: virsh undefine {name} --nvram, and delete {}",
+            "if nobody needs it, on the host: {stop}rm -- {}; then run it again",
             quote(source)
         )))
+}
+
+/// The file that an instance's disk is in, where that isn't where its pool has, or would have, its overlay. Pure.
+pub fn disk_elsewhere<'a>(
+    instance: &'a Instance,
+    pool: &PoolInfo,
+    overlay: &str,
+) -> Option<&'a str> {
+    moved_disk(instance, &pool.path_of(overlay)?)
 }
 
 /// The file that an instance's disk is in, where that isn't its overlay at this path. Pure.

@@ -1,6 +1,7 @@
 //! What is left of an instance whose domain is gone: overlay and seed, deleted by the mark inside the seed.
 
-use super::{Act, Action, Deleted, Kept, Stays, delete_volume, halfway, not_active, seed_mark};
+use super::seed_owner::mark_of;
+use super::{Act, Action, Deleted, Kept, SEED_HEAD, Stays, delete_volume, halfway, not_active};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
@@ -45,7 +46,9 @@ pub(super) fn delete(
     if there.is_empty() {
         return Ok(deleted);
     }
-    if seed_mark(hypervisor, host.pool(), name)?.is_none() {
+    let head = || hypervisor.download_volume(host.pool(), &name.seed_volume(), SEED_HEAD);
+    let first = head()?;
+    if mark_of(first.as_deref(), name).is_none() {
         let why = "nothing shows that egressctl made it";
         return keep_anothers(host, hypervisor, &there, why);
     }
@@ -61,6 +64,11 @@ pub(super) fn delete(
     for (at, volume) in there.iter().enumerate() {
         let one = inventory::users_of_path(hypervisor, host.pool(), &volume.path);
         let done = one.and_then(|users| {
+            // Who takes over from what was left makes a seed of his own: then this isn't what was looked at.
+            let (domain, now) = parallel::both(|| hypervisor.find_domain(name.as_str()), head);
+            if domain?.is_some() || now? != first {
+                return Ok(vec!["another process, which is making it anew".to_owned()]);
+            }
             if users.is_empty() {
                 delete_volume(hypervisor, host.pool(), &volume.name, action, &mut deleted)?;
             }
@@ -94,12 +102,13 @@ fn keep_anothers(
     inventory::refresh(hypervisor, host.pool())?;
     let files = Files::read(host.name(), hypervisor, host.pool())?;
     for volume in there {
+        let seen = !files.seen_users_of(&volume.path).is_empty();
         let users = files.users_of(&volume.path);
-        let (why, stays) = if users.is_empty() {
-            (why.to_owned(), Stays::Unowned)
-        } else {
-            let used = format!("{why}, and it is used by {}", users.join(", "));
-            (used, Stays::Anothers)
+        let used = format!("{why}, and it is used by {}", users.join(", "));
+        let (why, stays) = match (users.is_empty(), seen) {
+            (true, _) => (why.to_owned(), Stays::Unowned),
+            (false, true) => (used, Stays::Anothers),
+            (false, false) => (used, Stays::Perhaps),
         };
         keep(std::slice::from_ref(volume), &why, stays, &mut deleted);
     }

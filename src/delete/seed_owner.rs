@@ -16,10 +16,13 @@ pub fn seed_mark(
     name: &InstanceName,
 ) -> Result<Option<SeedMark>> {
     let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
-    Ok(head
-        .as_deref()
-        .and_then(crate::seed::read_mark)
-        .filter(|mark| mark.name == name.as_str()))
+    Ok(mark_of(head.as_deref(), name))
+}
+
+/// The mark in a seed that begins with these bytes, if it is this instance's.
+pub(super) fn mark_of(head: Option<&[u8]>, name: &InstanceName) -> Option<SeedMark> {
+    head.and_then(crate::seed::read_mark)
+        .filter(|mark| mark.name == name.as_str())
 }
 
 /// Whose seed has an instance's name.

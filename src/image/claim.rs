@@ -255,7 +255,10 @@ impl Claim {
     fn start_heartbeat(&mut self) {
         let (keeper, stop) = (Arc::clone(&self.keeper), self.stop.clone());
         let beat = move || {
-            while !keeper.lease.is_lost() && !stop.wait(HEARTBEAT) {
+            // None before the claim has settled: it could only go over a successor's word.
+            let mut pause = SETTLING + HEARTBEAT;
+            while !keeper.lease.is_lost() && !stop.wait(pause) {
+                pause = HEARTBEAT;
                 // A missed beat is no failure yet: the lease decides.
                 if let Err(error) = keeper.beat() {
                     log::debug!("heartbeat of {}: {error}", keeper.volume);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Tried, owner_of, try_claim};
 use super::identity::{MARKER_LIMIT, claim_volume, marker_volume};
+use super::pull::give_up;
 use crate::awake::Awake;
 use crate::error::Result;
 use crate::host::HostSession;
@@ -52,7 +53,7 @@ pub fn remove(
     let removed = match settled {
         Ok(true) => remove_claimed(host, &claim, base, objection),
         Ok(false) => Ok(Removal::Kept("it is being pulled".to_owned())),
-        Err(error) => Err(error),
+        Err(error) => return Err(give_up(host, claim, error)),
     };
     let released = claim.release();
     let removal = removed?;

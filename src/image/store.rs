@@ -282,6 +282,7 @@ fn fill(
         return Ok(None);
     };
     undo.made(Made::Published {
+        base: base.clone(),
         marker: marker_volume(&base),
         text: marker.to_text(),
     });

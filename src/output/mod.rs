@@ -253,7 +253,9 @@ impl Ui {
             lines.push(format!("  {}", shown(cause).replace('\n', "\n  ")));
         }
         for hint in error.hints() {
-            lines.push(format!("{} {}", self.paint("36", "hint:"), shown(hint)));
+            // Whole: it may be a command.
+            let hint = plain(&self.secrets.out_of(hint));
+            lines.push(format!("{} {hint}", self.paint("36", "hint:")));
         }
         lines.join("\n")
     }

@@ -19,7 +19,7 @@ const NAME: &str = "lt-crash";
 /// Faults tried so far.
 static TRIED: AtomicUsize = AtomicUsize::new(0);
 
-/// Pulls that failed when the image was stored and vouched for: others may use it already.
+/// Runs whose answer was lost and that failed, when the image was stored and vouched for: others may use it already.
 static KEPT: AtomicU32 = AtomicU32::new(0);
 
 /// What is run.
@@ -169,7 +169,7 @@ impl Site<'_> {
                 !cleans_up || may_be_left(&before, &after, &done),
                 "{fault} left {after:?}\n{struck}"
             );
-            if operation.command == Command::Pull && !struck.succeeded() && after == done {
+            if kind == "lost" && !struck.succeeded() && after == done {
                 KEPT.fetch_add(1, Ordering::SeqCst);
             }
             let mut again = self.run(operation.command);

@@ -164,7 +164,7 @@ fn a_disk_that_is_in_another_directory_now_is_used_and_never_forgotten() {
         run.prints(&format!("its disk is {dir}/{name}.qcow2"));
         let run = lab.run(&[&["delete", name, "-o", "json"], more].concat());
         run.exits(1)
-            .fails_with("InDoubt", &format!("and delete {dir}/{name}.qcow2"));
+            .fails_with("InDoubt", &format!("rm -- {dir}/{name}.qcow2"));
         assert_eq!(state(), before, "nothing was touched");
     }
     // Nor is it said to lack it.

@@ -272,11 +272,18 @@ fn two_pulls_that_take_over_from_a_dead_one_store_the_image_once() {
         volumes.iter().any(|name| is_base(name))
     });
     dying.kill();
+    let began = Instant::now();
     let second = late(cli(), &binary, &pull);
     let first = cli().start(&pull);
     let runs = [first, second].map(|run| run.wait().exits(0));
     let pulled = |run: &Checked| run.items()[0]["pulled"] == true;
     assert_eq!(runs.iter().filter(|run| pulled(run)).count(), 1);
+    // Neither took the other, which lives, for dead.
+    assert!(
+        began.elapsed() < Duration::from_secs(28),
+        "{:?}",
+        began.elapsed()
+    );
     assert_ready(&lab, "nas1", key);
 }
 

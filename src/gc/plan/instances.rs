@@ -1,7 +1,7 @@
 //! Which instances go: expired ones, and with a keep list those not on it.
 
 use super::{Decision, Judge, Kind, Target, used_by};
-use crate::delete::moved_disk;
+use crate::delete::{disk_elsewhere, moved_disk};
 use crate::instance::Instance;
 use crate::inventory::Files;
 use crate::name::InstanceName;
@@ -97,16 +97,15 @@ fn ensure_may_go(
         .mark_is_older(metadata.created_at, judge.rules.min_age)
         .map_err(|young| young.to_string())?;
     let overlay = name.overlay_volume();
-    let known = files.volume(&overlay).map(|info| info.path.clone());
-    // Without an overlay in its pool, the disk is gone, or somewhere else.
-    let expected = || {
-        let pool = judge.view.pool.as_ref()?;
-        let recorded = instance.is_recorded_in(&pool.name);
-        recorded.then(|| pool.path_of(&overlay)).flatten()
+    let moved = match (files.volume(&overlay), &judge.view.pool) {
+        (Some(overlay), _) => moved_disk(instance, &overlay.path),
+        // The disk is gone, or somewhere else.
+        (None, Some(pool)) if instance.is_recorded_in(&pool.name) => {
+            disk_elsewhere(instance, pool, &overlay)
+        }
+        _ => None,
     };
-    if let Some(path) = known.or_else(expected)
-        && let Some(disk) = moved_disk(instance, &path)
-    {
+    if let Some(disk) = moved {
         return Err(format!("in doubt: its disk is {disk}, not its overlay"));
     }
     for volume in [name.overlay_volume(), name.seed_volume()] {

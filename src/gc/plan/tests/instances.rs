@@ -303,7 +303,7 @@ fn a_renamed_instance_stays() {
 }
 
 #[test]
-fn a_disk_that_is_not_in_its_pool_is_in_doubt_and_one_that_is_nowhere_is_not() {
+fn a_disk_that_is_elsewhere_is_in_doubt_and_one_that_is_missing_is_not() {
     let mut old = metadata("web");
     old.expires_at = Some(ago(1));
     let table = [
