@@ -83,7 +83,7 @@ class Fleet:
 
     def leftovers(self, hosts):
         time.sleep(1)
-        sessions = [int(subprocess.run([self.LAB, "exec", host, "pgrep", "-c", "-f", "^sshd: virt"], env=self.env,
+        sessions = [int(subprocess.run([self.LAB, "exec", host, "pgrep", "-c", "-f", "^sshd[-a-z]*: virt"], env=self.env,
                                        capture_output=True, text=True).stdout) for host in hosts[:ALONE]]
         sockets = glob.glob(f"{self.scratch}/egressctl-*")
         self.lab_note(f"A second after the last command {sum(sessions)} sessions were left on {ALONE} hosts that were looked at, "

@@ -7,7 +7,7 @@ use crate::support::Lab;
 
 /// sshd's sessions on a host, which end with the connection.
 fn sessions(lab: &Lab, host: &str) -> usize {
-    let list = lab.on(host, "pgrep -c -f '^sshd: virt' || true");
+    let list = lab.on(host, "pgrep -c -f '^sshd[-a-z]*: virt' || true");
     list.trim().parse().unwrap()
 }
 

@@ -264,8 +264,8 @@ fn a_host_that_dies_in_the_middle_fails_alone() {
         };
         begun("nas1") && begun("nas2")
     });
-    // Every session of its sshd, and not the listener: the host comes back at once.
-    lab.on("nas2", "pkill -f '^sshd: virt'");
+    // Every session of its sshd (sshd-session, since OpenSSH 9.8), and not the listener: the host comes back at once.
+    lab.on("nas2", "pkill -f '^sshd[-a-z]*: virt'");
     let run = pulling.wait().exits(4);
     assert_eq!(run.items().len(), 1, "{run}");
     assert_eq!(run.items()[0]["host"], "nas1", "{run}");
