@@ -262,7 +262,7 @@ impl Lab {
                        virsh -q 'destroy {name}; undefine {name} --nvram --managed-save \
                          --snapshots-metadata --checkpoints-metadata' >/dev/null 2>&1
                      fi
-                     if ls {POOL_DIR}/{name}.* {POOL_DIR}/{name}-* >/dev/null 2>&1; then
+                     if ls {POOL_DIR}/{name}.* {POOL_DIR}/{name}-* 2>/dev/null | grep -q .; then
                        rm -f {POOL_DIR}/{name}.* {POOL_DIR}/{name}-*
                        virsh -q pool-refresh default
                      fi"
