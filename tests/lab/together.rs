@@ -14,7 +14,7 @@ use crate::pull::{assert_ready, is_base, with_image};
 use crate::support::{Lab, POOL_DIR, wait_until};
 
 /// How long the loops run.
-const LOOPS: Duration = Duration::from_secs(45);
+const LOOPS: Duration = Duration::from_secs(35);
 
 /// The binary as another machine would run it: in a PID namespace of its own nobody can see whether its process lives.
 fn elsewhere(lab: &Lab) -> PathBuf {
