@@ -2,6 +2,7 @@
 //! beside that what it is defined as, since both are asked together.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
@@ -29,7 +30,8 @@ pub struct Asked {
 /// Asks for the addresses of one host's instances; may be shared by threads.
 ///
 /// An agent that hangs costs the connection it was asked over, and so its limit: whoever else asked over that asks
-/// again over a new one. A host that gives no new one is left alone from then on.
+/// again over a new one, except agents that had been silent for nearly as long. A host that gives no new one is left
+/// alone from then on.
 pub struct Asker<'a> {
     host: &'a HostSession,
     gave_up: Mutex<bool>,
@@ -81,7 +83,8 @@ impl<'a> Asker<'a> {
         if !instance.counts_as_defined() {
             return Ok(None);
         }
-        let xml = self.patiently(|hypervisor| hypervisor.find_definition(&instance.domain))?;
+        let question = |hypervisor: &dyn Hypervisor| hypervisor.find_definition(&instance.domain);
+        let xml = self.patiently(Duration::MAX, question)?;
         xml.map(|xml| DomainInfo::parse(&xml)).transpose()
     }
 
@@ -96,14 +99,31 @@ impl<'a> Asker<'a> {
                 return Err(Error::transient(Reason::AgentUnavailable, why));
             }
         }
-        self.patiently(|hypervisor| hypervisor.interface_addresses(&instance.domain, source))
+        let patience = match source {
+            // Several that hang were asked at about the same time: the second has had its limit when the first's is over.
+            AddressSource::Agent => self.host.limits().calls.agent / 2,
+            AddressSource::Lease | AddressSource::Arp => Duration::MAX,
+        };
+        let question =
+            |hypervisor: &dyn Hypervisor| hypervisor.interface_addresses(&instance.domain, source);
+        self.patiently(patience, question)
     }
 
-    /// Asks once more where an instance's agent hung, and its limit closed the connection under all who asked over it.
-    fn patiently<T>(&self, question: impl Fn(&dyn Hypervisor) -> Result<T>) -> Result<T> {
+    /// Asks once more where an instance's agent hung, and its limit closed the connection under all who asked over it:
+    /// not where there had been no answer for as long as `patience`.
+    fn patiently<T>(
+        &self,
+        patience: Duration,
+        question: impl Fn(&dyn Hypervisor) -> Result<T>,
+    ) -> Result<T> {
         let ask = || question(&*self.connect()?);
+        let since = Instant::now();
         match ask() {
-            Err(error) if error.reason() == Reason::ConnectionLost => ask(),
+            Err(error)
+                if error.reason() == Reason::ConnectionLost && since.elapsed() < patience =>
+            {
+                ask()
+            }
             answer => answer,
         }
     }

@@ -142,6 +142,11 @@ impl HostSession {
         &self.config.pool
     }
 
+    /// How long the host may take for what it is asked.
+    pub fn limits(&self) -> TimeLimits {
+        self.limits
+    }
+
     /// The run's cancels.
     pub fn cancels(&self) -> &Cancels {
         &self.cancels

@@ -1,6 +1,7 @@
 //! egressctl against real hypervisors: the lab that `tests/lab/lab up 2` starts. tests/run brings it up and runs this.
 //!
-//! `EGRESSCTL_LAB` is the lab's directory, `EGRESSCTL_BIN` the binary to test (else this build's).
+//! `EGRESSCTL_LAB` is the lab's directory, or several with colons between them: as many tests can run at once.
+//! `EGRESSCTL_BIN` the binary to test (else this build's).
 
 mod again;
 mod calls;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -20,9 +20,58 @@ pub(crate) const PREFIX: &str = "lt-";
 /// The pool of the lab's hosts.
 pub(crate) const POOL_DIR: &str = "/var/lib/libvirt/images";
 
-/// One test at a time, whatever `--test-threads` says: they share the hosts and cut their cables.
-static TURN: Mutex<()> = Mutex::new(());
-static SWEPT: Once = Once::new();
+/// Who uses which lab.
+static LABS: Mutex<Labs> = Mutex::new(Labs {
+    busy: Vec::new(),
+    swept: Vec::new(),
+});
+static FREED: Condvar = Condvar::new();
+
+struct Labs {
+    /// Those that a test is using.
+    busy: Vec<PathBuf>,
+    /// Those that were freed of what an earlier run left.
+    swept: Vec<PathBuf>,
+}
+
+/// A test's turn in a lab. One test at a time, whatever `--test-threads` says: they share its hosts and cut their cables.
+struct Turn(PathBuf);
+
+impl Turn {
+    /// Waits for a lab that nobody uses.
+    fn wait(labs: &[PathBuf]) -> Self {
+        let mut state = Self::state();
+        loop {
+            if let Some(free) = labs.iter().find(|lab| !state.busy.contains(lab)) {
+                state.busy.push(free.clone());
+                return Turn(free.clone());
+            }
+            state = FREED.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether this is the first turn in that lab.
+    fn is_first(&self) -> bool {
+        let mut state = Self::state();
+        let first = !state.swept.contains(&self.0);
+        if first {
+            state.swept.push(self.0.clone());
+        }
+        first
+    }
+
+    fn state() -> MutexGuard<'static, Labs> {
+        LABS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    // A test that fails leaves its turn, too.
+    fn drop(&mut self) {
+        Self::state().busy.retain(|lab| *lab != self.0);
+        FREED.notify_one();
+    }
+}
 
 /// The lab, or the end of the test where there is none.
 #[macro_export]
@@ -40,14 +89,14 @@ pub(crate) struct Lab {
     dir: PathBuf,
     scratch: TempDir,
     config: Value,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Lab {
-    /// The lab in `$EGRESSCTL_LAB`; `none` there says that it is left out on purpose.
+    /// A lab of those in `$EGRESSCTL_LAB`, as soon as one is free; `none` there says that it is left out on purpose.
     pub(crate) fn enter() -> Option<Self> {
-        let dir = match std::env::var("EGRESSCTL_LAB") {
-            Ok(dir) if dir != "none" => PathBuf::from(dir),
+        let labs: Vec<PathBuf> = match std::env::var("EGRESSCTL_LAB") {
+            Ok(labs) if labs != "none" => std::env::split_paths(&labs).collect(),
             choice => {
                 assert!(
                     choice.is_ok() || std::env::var("CI").as_deref() != Ok("true"),
@@ -57,8 +106,9 @@ impl Lab {
                 return None;
             }
         };
-        // A test that failed has left its turn, too.
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::wait(&labs);
+        let first = turn.is_first();
+        let dir = turn.0.clone();
         let path = dir.join("providers.yaml");
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("no lab at {}: {error}", path.display()));
@@ -72,7 +122,9 @@ impl Lab {
             // An earlier test may have killed a client at the wrong moment.
             crate::crash::revive(&lab, host);
         }
-        SWEPT.call_once(|| lab.sweep_all());
+        if first {
+            lab.sweep_all();
+        }
         Some(lab)
     }
 
