@@ -369,7 +369,8 @@ pub(super) fn make_overlay(
     undo.made(perhaps.clone());
     let created = hypervisor
         .create_volume(host.pool(), &volume, &xml)
-        .map_err(|error| error.while_doing(format!("creating volume {volume}")))?;
+        .map_err(|error| error.while_doing(format!("creating volume {volume}")))
+        .map_err(|error| explain_overlay(host, hypervisor, base, error))?;
     undo.forget(&perhaps);
     if !created {
         return Err(match seed_owner(hypervisor, host.pool(), &spec.name)? {
@@ -386,6 +387,22 @@ pub(super) fn make_overlay(
     );
     published?;
     path
+}
+
+/// Why the overlay couldn't be made, where that is for want of its base.
+fn explain_overlay(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    base: &BaseImage,
+    error: Error,
+) -> Error {
+    if error.reason() != Reason::LibvirtError {
+        return error;
+    }
+    match ensure_published(host, hypervisor, base) {
+        Err(gone) if gone.reason() == Reason::ImageNotReady => gone.because(error),
+        _ => error,
+    }
 }
 
 /// Looks for the base's marker once more, now that the overlay shows that the base is used: whoever removes a base

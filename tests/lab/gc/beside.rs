@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::images::pulled;
 use super::{GC, PRUNE, creating};
+use crate::crash::faulty;
 use crate::lab;
-use crate::support::POOL_DIR;
+use crate::support::{POOL_DIR, wait_until};
 
 #[test]
 fn instances_that_are_being_made_are_let_be() {
@@ -71,4 +72,30 @@ fn a_prune_beside_a_create_never_takes_the_base_away_under_it() {
             .exits(0);
     }
     assert!(created > 0);
+}
+
+#[test]
+fn a_create_whose_base_is_removed_before_its_overlay_is_made_says_so() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let (_image, _) = pulled(&lab, "lt-withdrawn");
+    let name = "lt-gc-bare";
+    let _instance = lab.instance(name);
+    let wanting = lab.cli_with(|kvm| kvm["images"]["lt-withdrawn"] = lab.tiny());
+    // Three seconds before its seed is made, and three before its overlay.
+    let slow = wanting
+        .binary(binary)
+        .env("EGRESSCTL_FAULT", "pause:virStorageVolCreateXML:2");
+    let args = ["create", "--zone", "nas1", "--image", "lt-withdrawn"];
+    let create = slow.start(&[&args[..], &["--name", name, "-o", "json"]].concat());
+    wait_until("its seed is there", Duration::from_secs(20), || {
+        !lab.volumes("nas1", name).is_empty()
+    });
+    let _ = lab.run(&PRUNE).exits(0);
+    create
+        .wait()
+        .exits(4)
+        .fails_with("ImageNotReady", "it pulls the image")
+        .says("was removed meanwhile");
+    assert_eq!(lab.volumes("nas1", name), [""; 0], "undone");
 }
