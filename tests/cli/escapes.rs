@@ -3,12 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
 use crate::sandbox;
-use crate::support::Sandbox;
+use crate::support::{REMOTE, Sandbox};
 
 /// A window's title, a bell, and an empty screen; SSH's client refuses all but ASCII by itself.
 const NAME: &str = "\x1b]0;pwned\x07\x1b[2J";
@@ -63,15 +63,9 @@ fn hello() -> Vec<u8> {
 fn home() -> Sandbox {
     let sandbox = sandbox("none");
     let address = format!("127.0.0.1:{}", server());
-    let config = crate::REMOTE.replace("address: 192.0.2.1", &format!("address: '{address}'"));
+    let config = REMOTE.replace("address: 192.0.2.1", &format!("address: '{address}'"));
     sandbox.write("providers.yaml", &config);
-    sandbox.write("known_hosts", "");
-    let key = sandbox.home().join("key");
-    let made = Command::new("ssh-keygen")
-        .args(["-qt", "ed25519", "-N", "", "-f"])
-        .arg(&key)
-        .status();
-    assert!(made.unwrap().success());
+    let key = sandbox.keygen("");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     sandbox
 }

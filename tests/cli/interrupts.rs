@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::Sandbox;
-use crate::{REMOTE, sandbox};
+use crate::sandbox;
+use crate::support::{REMOTE, Sandbox};
 
 /// A pipe under this name in the sandbox.
 fn pipe(sandbox: &Sandbox, name: &str) {

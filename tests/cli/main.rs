@@ -25,25 +25,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use cases::{CASES, Case};
-use support::Sandbox;
-
-/// Nothing answers at 192.0.2.1 (RFC 5737): a command that dialled it would take 10 s.
-const REMOTE: &str = "\
-providers:
-- name: home
-  type: kvm
-  kvm:
-    sshKeyFile: key
-    knownHostsFile: known_hosts
-    images:
-      debian-12: {url: 'https://192.0.2.1/12.qcow2'}
-      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
-    machineTypes:
-      small: {vcpus: 1, memoryMiB: 1024}
-    hosts:
-    - {name: nas1, address: 192.0.2.1, user: virt, bridge: br0}
-    - {name: nas2, address: 192.0.2.1, user: virt, bridge: br0}
-";
+use support::{REMOTE, Sandbox};
 
 /// Two machines without libvirt, as far as their sockets go.
 const LOCAL: &str = "\

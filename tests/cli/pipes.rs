@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::Sandbox;
-use crate::{LOCAL, REMOTE, transcript};
+use crate::support::{REMOTE, Sandbox};
+use crate::{LOCAL, transcript};
 
 /// Commands that print on standard output without a host.
 const PRINTING: &[&[&str]] = &[

@@ -111,12 +111,7 @@ impl Drop for Terminal {
 /// A home whose key has a passphrase.
 fn locked() -> Sandbox {
     let sandbox = sandbox("remote");
-    sandbox.write("known_hosts", "");
-    let made = Command::new("ssh-keygen")
-        .args(["-q", "-t", "ed25519", "-N", "secret", "-f"])
-        .arg(sandbox.home().join("key"))
-        .status();
-    assert!(made.unwrap().success());
+    sandbox.keygen("secret");
     sandbox
 }
 

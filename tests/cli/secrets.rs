@@ -2,7 +2,8 @@
 
 use std::process::Output;
 
-use crate::{REMOTE, sandbox};
+use crate::sandbox;
+use crate::support::REMOTE;
 
 const SECRETS: [&str; 3] = ["hunter2pw", "t0ps3cret", "mallory"];
 const URL: &str = "http://mallory:hunter2pw@192.0.2.1/x.qcow2?token=t0ps3cret";

@@ -3,25 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::Sandbox;
+use crate::support::{REMOTE, Sandbox};
 
-/// Nothing answers at 192.0.2.1 (RFC 5737).
-pub(crate) const CONFIG: &str = "\
-providers:
-- name: home
-  type: kvm
-  kvm:
-    sshKeyFile: key
-    knownHostsFile: known_hosts
-    images:
-      debian-12: {url: 'https://192.0.2.1/12.qcow2'}
-      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
-    machineTypes:
-      small: {vcpus: 1, memoryMiB: 1024}
-      large: {vcpus: 4, memoryMiB: 4096}
-    hosts:
-    - {name: nas1, address: 192.0.2.1, user: virt, bridge: br0}
-    - {name: nas2, address: 192.0.2.1, user: virt, bridge: br0}
+/// Beside the two hosts of [`REMOTE`].
+const AWAY: &str = "\
 - name: away
   type: kvm2
   kvm2:
@@ -34,6 +19,11 @@ providers:
     hosts:
     - {name: far, address: 192.0.2.1, user: virt, bridge: br0}
 ";
+
+/// Two providers; none of their hosts answers.
+pub(crate) fn config() -> String {
+    [REMOTE, AWAY].concat()
+}
 
 /// egressctl asked for the last word's completions by this shell.
 fn asked(sandbox: &Sandbox, shell: &str, words: &[&str]) -> Command {
@@ -65,7 +55,7 @@ fn values(mut candidates: Vec<String>) -> Vec<String> {
 #[test]
 fn values_come_from_the_configuration() {
     let sandbox = Sandbox::new();
-    sandbox.write("providers.yaml", CONFIG);
+    sandbox.write("providers.yaml", &config());
     let table: &[(&[&str], &[&str])] = &[
         (&["create", "--zone", ""], &["nas1", "nas2", "far", "auto"]),
         (&["create", "--provider", "away", "--zone", ""], &["far"]),
@@ -78,7 +68,7 @@ fn values_come_from_the_configuration() {
             &["debian-12", "debian-13"],
         ),
         (&["--provider", "away", "image", "pull", ""], &["fedora"]),
-        (&["create", "--machine-type", "l"], &["large"]),
+        (&["create", "--machine-type", "s"], &["small"]),
         (&["list", "--provider", ""], &["home", "away"]),
         (&["list", "--provider", "none", "--zone", ""], &[]),
         (&["create", "--zone=nas2"], &["--zone=nas2"]),
@@ -108,7 +98,7 @@ fn values_come_from_the_configuration() {
 #[test]
 fn another_file_can_be_named_on_the_line() {
     let sandbox = Sandbox::new();
-    sandbox.write("etc/other.yaml", CONFIG);
+    sandbox.write("etc/other.yaml", &config());
     for path in ["etc/other.yaml", "~/etc/other.yaml"] {
         let words = ["--config", path, "--provider", "away", "list", "--zone", ""];
         let found = candidates(&mut asked(&sandbox, "bash", &words));
@@ -128,7 +118,7 @@ fn a_missing_or_broken_configuration_is_no_news() {
 #[test]
 fn hosts_that_do_not_answer_cost_2_seconds_once_and_names_are_remembered() {
     let sandbox = Sandbox::new();
-    sandbox.write("providers.yaml", CONFIG);
+    sandbox.write("providers.yaml", &config());
     let ask = |words: &[&str]| {
         let began = Instant::now();
         let mut command = asked(&sandbox, "bash", words);
@@ -179,18 +169,10 @@ fn hosts_of_several_providers_are_asked_at_the_same_time() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = mute.local_addr().unwrap().to_string();
     let sandbox = Sandbox::new();
-    let key = sandbox.home().join("key");
-    let made = Command::new("ssh-keygen")
-        .args(["-qt", "ed25519", "-N", "", "-f"])
-        .arg(&key)
-        .status();
-    assert!(made.unwrap().success());
-    sandbox.write("known_hosts", "");
-    let provider =
-        CONFIG[..CONFIG.find("- name: away").unwrap()].replace("192.0.2.1, user", "ADDRESS, user");
-    let entry = provider
+    sandbox.keygen("");
+    let entry = REMOTE
         .trim_start_matches("providers:\n")
-        .replace("ADDRESS", &format!("'{address}'"));
+        .replace("192.0.2.1, user", &format!("'{address}', user"));
     let entries: Vec<String> = ["one", "two", "three"]
         .map(|name| entry.replace("- name: home", &format!("- name: {name}")))
         .into();
@@ -223,7 +205,7 @@ fn another_programs_variable_is_left_alone() {
 #[test]
 fn bash_completes_with_the_committed_script() {
     let sandbox = Sandbox::new();
-    sandbox.write("providers.yaml", CONFIG);
+    sandbox.write("providers.yaml", &config());
     let script = crate::root().join("completions/egressctl.bash");
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_egressctl"));
     // What readline does, without a terminal: split at COMP_WORDBREAKS, call the function, look at COMPREPLY.

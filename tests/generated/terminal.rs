@@ -127,7 +127,7 @@ impl Drop for Terminal {
 /// What a person types in any of the shells; `list` are the keys that list a choice.
 fn completes(shell: &str, setup: &str, list: &str) {
     let sandbox = Sandbox::new();
-    sandbox.write("providers.yaml", super::complete::CONFIG);
+    sandbox.write("providers.yaml", &super::complete::config());
     let mut terminal = Terminal::start(&sandbox, shell, setup);
     // The only one there is is filled in, with a blank after it.
     terminal.press("egressctl --provider away image pull f\t--zone f\t--quiet");
@@ -141,10 +141,10 @@ fn completes(shell: &str, setup: &str, list: &str) {
     terminal.press(list);
     terminal.expect("debian-12");
     terminal.expect("debian-13");
-    terminal.press("3 --machine-type la\t");
+    terminal.press("3 --machine-type sm\t");
     assert_eq!(
         terminal.enter(),
-        "create --image debian-13 --machine-type large",
+        "create --image debian-13 --machine-type small",
         "{shell}"
     );
     // Subcommands, options, and values after an equals sign.
@@ -197,7 +197,7 @@ fn zsh_completes_on_a_terminal() {
 #[test]
 fn bash_completes_after_an_equals_sign() {
     let sandbox = Sandbox::new();
-    sandbox.write("providers.yaml", super::complete::CONFIG);
+    sandbox.write("providers.yaml", &super::complete::config());
     let script = crate::root().join("completions/egressctl.bash");
     let setup = format!("source {}", script.display());
     let mut terminal = Terminal::start(&sandbox, "bash --norc --noprofile -i", &setup);

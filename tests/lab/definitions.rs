@@ -71,16 +71,7 @@ fn a_disk_that_a_running_domain_will_have_is_used() {
     let overlay = format!("{POOL_DIR}/{name}.qcow2");
     let _theirs = foreign(&lab, &[]);
     lab.virsh("nas1", &["start", FOREIGN]);
-    let attach = [
-        "attach-disk",
-        FOREIGN,
-        &overlay,
-        "vdc",
-        "--subdriver",
-        "qcow2",
-        "--config",
-    ];
-    lab.virsh("nas1", &attach);
+    lab.attach_disk("nas1", FOREIGN, &overlay, "--config");
     assert_stays(&lab, name);
     // The same of what is left without a domain, and of a base image.
     lab.on(
@@ -94,16 +85,7 @@ fn a_disk_that_a_running_domain_will_have_is_used() {
     lab.run(&["delete", name]).exits(0);
     let base = lab.volumes("nas1", "base-tiny-").remove(0);
     let path = format!("{POOL_DIR}/{base}");
-    let attach = [
-        "attach-disk",
-        FOREIGN,
-        &path,
-        "vdc",
-        "--subdriver",
-        "qcow2",
-        "--config",
-    ];
-    lab.virsh("nas1", &attach);
+    lab.attach_disk("nas1", FOREIGN, &path, "--config");
     lab.run(&["image", "rm", &base, "--zone", "nas1"])
         .exits(1)
         .says(FOREIGN);
@@ -120,16 +102,7 @@ fn a_disk_that_a_saved_domain_goes_on_with_is_used() {
     let overlay = format!("{POOL_DIR}/{name}.qcow2");
     let _theirs = foreign(&lab, &[]);
     lab.virsh("nas1", &["start", FOREIGN]);
-    let attach = [
-        "attach-disk",
-        FOREIGN,
-        &overlay,
-        "vdc",
-        "--subdriver",
-        "qcow2",
-        "--live",
-    ];
-    lab.virsh("nas1", &attach);
+    lab.attach_disk("nas1", FOREIGN, &overlay, "--live");
     lab.virsh("nas1", &["managedsave", FOREIGN]);
     assert_stays(&lab, name);
     lab.virsh("nas1", &["managedsave-remove", FOREIGN]);

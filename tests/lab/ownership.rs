@@ -355,18 +355,7 @@ fn a_disk_that_somebody_added_stays() {
         lab.on("nas1", &format!("rm -f {POOL_DIR}/lt-extra-data.qcow2"));
     });
     let disk = format!("{POOL_DIR}/lt-extra-data.qcow2");
-    lab.virsh(
-        "nas1",
-        &[
-            "attach-disk",
-            name,
-            &disk,
-            "vdc",
-            "--subdriver",
-            "qcow2",
-            "--config",
-        ],
-    );
+    lab.attach_disk("nas1", name, &disk, "--config");
     let run = lab.run(&["delete", name, "-o", "json"]).exits(0);
     let deleted: Vec<Value> = run.item()["deleted"].as_array().unwrap().clone();
     assert!(

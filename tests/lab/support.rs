@@ -238,6 +238,12 @@ impl Lab {
         self.lab(&[&["exec", host, "virsh", "--quiet"], args].concat())
     }
 
+    /// Gives a domain this qcow2 file as its disk `vdc`: now (`--live`), or from its next start on (`--config`).
+    pub(crate) fn attach_disk(&self, host: &str, domain: &str, file: &str, when: &str) {
+        let disk = [file, "vdc", "--subdriver", "qcow2", when];
+        self.virsh(host, &[&["attach-disk", domain], &disk[..]].concat());
+    }
+
     /// The files in the host's pool whose names begin with this, sorted.
     pub(crate) fn volumes(&self, host: &str, prefix: &str) -> Vec<String> {
         let list = self.on(host, &format!("ls -A {POOL_DIR}"));
