@@ -1,5 +1,6 @@
 //! `egressctl exec`.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::Context;
@@ -32,16 +33,15 @@ pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
 
 /// All of stdin: what is wrong with it shows before anything is started.
 fn read_stdin(cancel: &Cancel) -> Result<Vec<u8>> {
-    let failed = |what: &str| Error::usage(Reason::BadArgument, format!("stdin {what}"));
-    let unread = |error: std::io::Error| failed("can't be read").because(error);
-    let data = input::read(Path::new("-"), STDIN_LIMIT as u64, cancel, unread)?;
-    if data.len() > STDIN_LIMIT {
-        return Err(
-            failed("is larger than 2 MiB, the most that a guest agent can be given")
-                .hint("egressctl ssh has no such limit"),
-        );
-    }
-    Ok(data)
+    let failed = |cause: io::Error| {
+        let error = Error::usage(Reason::BadArgument, "stdin can't be read").because(&cause);
+        match cause.kind() {
+            ErrorKind::FileTooLarge => error
+                .hint("a guest's agent can't be given more than that; egressctl ssh has no limit"),
+            _ => error,
+        }
+    };
+    input::read(Path::new("-"), STDIN_LIMIT as u64, cancel, failed)
 }
 
 /// Where the command's output goes.

@@ -117,11 +117,7 @@ fn is_unreadable(item: &Item) -> bool {
 }
 
 fn read_keep_list(path: &Path, may_be_empty: bool, cancel: &Cancel) -> Result<KeepList> {
-    let source = if path == Path::new("-") {
-        "on stdin".to_owned()
-    } else {
-        path.display().to_string()
-    };
+    let source = format!("from {}", input::name(path));
     let failed = |error: std::io::Error| {
         Error::usage(
             Reason::BadArgument,
@@ -130,11 +126,5 @@ fn read_keep_list(path: &Path, may_be_empty: bool, cancel: &Cancel) -> Result<Ke
         .because(error)
     };
     let bytes = input::read(path, KEEP_LIMIT, cancel, failed)?;
-    if bytes.len() as u64 > KEEP_LIMIT {
-        return Err(Error::usage(
-            Reason::BadArgument,
-            format!("the keep list {source} is larger than 64 MiB"),
-        ));
-    }
     KeepList::parse(&source, &bytes, may_be_empty)
 }

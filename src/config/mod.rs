@@ -23,6 +23,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub use address::HostSpec;
@@ -72,13 +73,11 @@ pub fn load(path: &Path, env: Env<'_>, cancel: &Cancel) -> Result<Config> {
         )
         .because(what)
     };
-    let failed = |error: std::io::Error| cannot(error.to_string());
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::FileTooLarge => cannot(format!("{error}, so it is no providers file")),
+        _ => cannot(error.to_string()),
+    };
     let bytes = input::read_file(path, MAX_FILE, cancel, failed)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(cannot(
-            "it is larger than 1 MiB, so it is no providers file".to_string(),
-        ));
-    }
     match std::str::from_utf8(&bytes) {
         Ok(text) => parse(text, path, env),
         Err(error) => {

@@ -10,7 +10,7 @@ use super::known_hosts::{self, KnownHosts, KnownKey, Verdict};
 use super::session::Deadline;
 use super::wire;
 use crate::config::{Address, HostKeyPolicy, SshTarget};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 use crate::input;
 use crate::shell;
 
@@ -115,6 +115,9 @@ fn unreadable(
     }
     let error = error.because(cause);
     match cause.kind() {
+        ErrorKind::FileTooLarge => error
+            .with_class(Class::Permanent)
+            .hint("knownHostsFile must name a known_hosts file"),
         ErrorKind::NotFound => error.hint(scan_hint(target, "ssh-ed25519", file)),
         _ => error.hint(format!("ls -l {path}")),
     }

@@ -12,7 +12,7 @@ use russh::keys::PrivateKey;
 use super::session::Deadline;
 use super::wire::{self, Reader};
 use crate::cancel::Cancel;
-use crate::error::{Error, Reason, Result};
+use crate::error::{Class, Error, Reason, Result};
 use crate::input;
 use crate::shell;
 
@@ -136,6 +136,10 @@ fn unreadable(path: &Path, cause: &std::io::Error, deadline: &Deadline) -> Error
     }
     let error = error.because(cause);
     match cause.kind() {
+        ErrorKind::FileTooLarge => error
+            .with_class(Class::Permanent)
+            .with_reason(Reason::KeyUnusable)
+            .hint("sshKeyFile must name the key file itself"),
         ErrorKind::NotFound => error.hint("put the key there, or correct sshKeyFile in the config"),
         ErrorKind::IsADirectory => error.hint("sshKeyFile must name the key file itself"),
         _ => error.hint(format!(

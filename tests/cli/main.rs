@@ -264,3 +264,37 @@ fn content_of_user_data_is_never_shown() {
         assert!(!said.contains("secret"), "{said}");
     }
 }
+
+#[test]
+fn an_input_that_is_too_large_is_named_and_not_used_cut_off() {
+    let sandbox = sandbox("remote");
+    let table = [
+        ("exec web1 --stdin -- true", 2, "stdin can't be read"),
+        (
+            "create --zone nas1 --image debian-13 --user-data -",
+            16,
+            "can't read user-data from stdin",
+        ),
+        (
+            "gc --keep -",
+            64,
+            "the keep list from stdin can't be read: nothing was touched",
+        ),
+    ];
+    for (line, limit, what) in table {
+        let path = sandbox.write("large", "");
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len((limit << 20) + 1).unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = sandbox
+            .egressctl(&words)
+            .env("EGRESSCTL_CONFIG", "providers.yaml")
+            .stdin(std::fs::File::open(&path).unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let told = format!("error: {what}\n  it is larger than {limit} MiB");
+        assert!(said.contains(&told), "{line}: {said}");
+    }
+}

@@ -20,7 +20,7 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
     let user_data = match &args.user_data {
         Some(path) => {
             let data = read_part(path, "user-data", cancel)?;
-            for warning in seed::check_user_data(&source(path), &data)?.warnings {
+            for warning in seed::check_user_data(&input::name(path), &data)?.warnings {
                 context.ui.warn(&warning);
             }
             data
@@ -30,7 +30,7 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
     let network_config = match &args.network_config {
         Some(path) => {
             let data = read_part(path, "network-config", cancel)?;
-            seed::check_network_config(&source(path), &data)?;
+            seed::check_network_config(&input::name(path), &data)?;
             Some(data)
         }
         None => None,
@@ -66,30 +66,14 @@ fn ensure_one_reads_stdin(args: &CreateArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a file is called in messages.
-fn source(path: &Path) -> String {
-    if path == Path::new("-") {
-        "stdin".to_owned()
-    } else {
-        path.display().to_string()
-    }
-}
-
 /// Reads a file, or stdin for `-`.
 fn read_part(path: &Path, what: &str, cancel: &Cancel) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| {
         Error::usage(
             Reason::InvalidUserData,
-            format!("the {what} file {} can't be read", path.display()),
+            format!("can't read {what} from {}", input::name(path)),
         )
         .because(error)
     };
-    let data = input::read(path, PART_LIMIT, cancel, failed)?;
-    if data.len() as u64 > PART_LIMIT {
-        return Err(Error::usage(
-            Reason::InvalidUserData,
-            format!("the {what} file {} is larger than 16 MiB", path.display()),
-        ));
-    }
-    Ok(data)
+    input::read(path, PART_LIMIT, cancel, failed)
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::cancel::Cancel;
-use crate::error::Class;
 
 fn target(host: &str, port: u16) -> SshTarget {
     SshTarget {
@@ -138,6 +137,25 @@ fn a_file_that_is_not_there_may_still_arrive() {
         beside.starts_with("ssh-keyscan -t rsa kvm1 >> known_hosts "),
         "{beside}"
     );
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("known_hosts");
+    std::fs::write(&path, line("kvm1", b'x')).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(KNOWN_HOSTS_LIMIT + 1).unwrap();
+    let policy = HostKeyPolicy::KnownHosts(path);
+    let deadline = Deadline::new(Duration::from_secs(60), &Cancel::new());
+    let Err(error) = Verifier::load(&policy, &target("kvm1", 22), &deadline) else {
+        panic!("loaded");
+    };
+    assert_eq!(
+        (error.class(), error.reason()),
+        (Class::Permanent, Reason::CredentialsUnavailable)
+    );
+    assert_eq!(error.causes(), ["it is larger than 64 MiB"]);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::*;
-use crate::error::Class;
 
 /// Long enough for any file.
 fn soon(cancel: &Cancel) -> Deadline {
@@ -161,6 +160,26 @@ fn what_cannot_work_is_named() {
         assert!(error.message().contains("/k"), "{error}");
         assert!(!error.hints().is_empty(), "{error}");
     }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read_cut_off() {
+    let key = container("none", &blob("ssh-ed25519"));
+    let padded = |text: &str| text.to_owned() + &"\n".repeat(1 << 20);
+    let error = load(&padded(&key)).err().unwrap();
+    assert_eq!(
+        (error.class(), error.reason()),
+        (Class::Permanent, Reason::KeyUnusable)
+    );
+    assert_eq!(error.causes(), ["it is larger than 1 MiB"]);
+    // What is beside it counts only if all of it was read, too.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("id");
+    std::fs::write(&path, armour("ENCRYPTED PRIVATE KEY", "AAAA")).unwrap();
+    let line = format!("ssh-rsa {}\n", STANDARD.encode(blob("ssh-rsa")));
+    std::fs::write(dir.path().join("id.pub"), padded(&line)).unwrap();
+    let file = KeyFile::load(&path, &soon(&Cancel::new())).unwrap();
+    assert_eq!(file.public, None);
 }
 
 #[test]
