@@ -155,7 +155,7 @@ impl HostSession {
     /// The run's one connection to the host; dials when there is none, or when it was lost.
     pub fn connect(&self) -> Result<Arc<dyn Hypervisor>> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let alive = current.as_ref().filter(|connection| connection.stands());
+        let alive = current.as_ref().filter(|connection| connection.is_alive());
         let connection = match alive {
             Some(connection) => Arc::clone(connection),
             None => Arc::new(self.open_for_work()?),

@@ -78,11 +78,22 @@ impl Watchdog {
             expired,
         }
     }
+
+    /// Makes a call that may take so long; with its result comes the limit, where that has passed.
+    pub(super) fn limited<T>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce() -> T,
+    ) -> (T, Option<Duration>) {
+        let armed = self.arm(limit);
+        let result = call();
+        (result, armed.expired().then_some(limit))
+    }
 }
 
 impl Armed<'_> {
     /// Whether the limit has passed.
-    pub(super) fn expired(&self) -> bool {
+    fn expired(&self) -> bool {
         self.expired.load(Ordering::Acquire)
     }
 }
@@ -152,6 +163,17 @@ mod tests {
         released.recv_timeout(Duration::from_secs(5)).unwrap();
         assert!(short.expired());
         assert!(!long.expired());
+    }
+
+    #[test]
+    fn a_call_that_was_released_is_told_its_limit() {
+        let (sender, released) = mpsc::channel();
+        let watchdog = Watchdog::start(move || sender.send(()).unwrap()).unwrap();
+        let limit = Duration::from_millis(10);
+        let call = || released.recv_timeout(Duration::from_secs(5));
+        assert_eq!(watchdog.limited(limit, call), (Ok(()), Some(limit)));
+        let (result, timed_out) = watchdog.limited(Duration::from_secs(60), || 1);
+        assert_eq!((result, timed_out), (1, None));
     }
 
     #[test]

@@ -247,8 +247,6 @@ impl<T: HostCalls + DomainCalls + AgentCalls + StorageCalls> Hypervisor for T {}
 
 /// The host itself.
 pub trait HostCalls: Send + Sync {
-    /// Whether the connection still stands (`virConnectIsAlive`).
-    fn is_alive(&self) -> bool;
     /// Another connection to the same daemon through the same SSH connection, which ends with this one.
     fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>>;
     /// How long the fastest call took so far: at least a round trip to the host.

@@ -24,16 +24,16 @@ impl AgentCalls for Connection {
         )
         .map_err(|failure| {
             let error = self.error(&failure);
-            if failure.timed_out.is_some() {
+            let Some(answer) = failure.answer() else {
                 return error.with_reason(Reason::AgentUnavailable);
-            }
+            };
             // The domain has no channel for an agent: none will ever come.
-            if failure.is(ARGUMENT_UNSUPPORTED) {
+            if answer.code == ARGUMENT_UNSUPPORTED {
                 return error
                     .with_class(Class::Permanent)
                     .with_reason(Reason::AgentUnavailable);
             }
-            if failure.timed_out.is_none() && failure.raw.is_agents_own(json) {
+            if answer.is_agents_own(json) {
                 return error
                     .with_class(Class::Permanent)
                     .with_reason(Reason::AgentRefused);

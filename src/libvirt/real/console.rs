@@ -11,8 +11,7 @@ use super::super::{Console, DomainRef};
 use super::{About, CLOSE_LIMIT, Connection, Failure, VirtResult, numbers};
 use crate::error::{Error, Reason, Result};
 
-/// An open console. Its stream must be aborted before the connection closes: what [`Download`] says of a stream that
-/// the daemon sends from is true here, too.
+/// An open console. Its stream must be aborted before the connection closes: libvirt/closing.rs says why.
 pub(super) struct ConsoleStream<'a> {
     connection: &'a Connection,
     stream: Stream,
@@ -63,15 +62,6 @@ impl<'a> ConsoleStream<'a> {
         })
     }
 
-    fn failed(&self, rpc: &'static str, error: &virt::error::Error) -> Error {
-        self.connection.error(&Failure {
-            rpc,
-            about: self.about.clone(),
-            raw: numbers(error),
-            timed_out: None,
-        })
-    }
-
     fn abort(&self) -> VirtResult<()> {
         // A clone is another reference to the same stream.
         self.stream.clone().abort()
@@ -83,7 +73,7 @@ impl Console for ConsoleStream<'_> {
         match self.stream.recv(buffer) {
             Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
             // "stream had I/O failure": what the daemon says when QEMU has ended, or the console was taken.
-            Err(error) if self.connection.connection_stands() => {
+            Err(error) if self.connection.is_alive() => {
                 log::info!(
                     "host={} rpc=virStreamRecv{} message={:?}",
                     self.connection.host,
@@ -92,19 +82,18 @@ impl Console for ConsoleStream<'_> {
                 );
                 Ok(0)
             }
-            Err(error) => Err(self.failed("virStreamRecv", &error)),
+            Err(error) => Err(self.connection.error(&Failure {
+                rpc: "virStreamRecv",
+                about: self.about.clone(),
+                raw: numbers(&error),
+                // It is waited for as long as the person likes.
+                timed_out: None,
+            })),
         }
     }
 
-    fn send(&self, mut data: &[u8]) -> Result<()> {
-        while !data.is_empty() {
-            let armed = self.connection.watchdog.arm(self.connection.limits.stream);
-            let sent = self.stream.send(data);
-            drop(armed);
-            let sent = sent.map_err(|error| self.failed("virStreamSend", &error))?;
-            data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
-        }
-        Ok(())
+    fn send(&self, data: &[u8]) -> Result<()> {
+        self.connection.send(&self.stream, &self.about, data)
     }
 
     fn close(&self) {

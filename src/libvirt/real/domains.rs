@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use virt::domain::Domain;
 use virt::sys;
 
-use super::super::error::{NO_DOMAIN, OPERATION_INVALID};
+use super::super::error::{LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
     AddressSource, CALLS_AT_ONCE, Console, Definition, DomainCalls, DomainInfo, DomainRef,
     DomainState, InterfaceInfo, NvramPolicy, When,
@@ -303,7 +303,7 @@ impl DomainCalls for Connection {
             match self.attempt("virDomainUndefineFlags", &about, self.limits.rpc, call) {
                 Ok(()) => return Ok(()),
                 Err(failure) if failure.is(NO_DOMAIN) => return Ok(()),
-                Err(failure) if failure.timed_out.is_none() && failure.raw.is_flag_refused() => {
+                Err(failure) if failure.answer().is_some_and(LibvirtError::is_flag_refused) => {
                     last = Some(self.error(&failure));
                 }
                 Err(failure) => return Err(self.error(&failure)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use virt::sys;
 
-use super::super::error::{NO_INTERFACE, NO_NETWORK};
+use super::super::error::{LibvirtError, NO_INTERFACE, NO_NETWORK};
 use super::super::{HostCalls, Hypervisor, Versions};
 use super::{About, Connection};
 use crate::config::Address;
@@ -17,10 +17,6 @@ use crate::limits::FileRoom;
 use crate::parallel;
 
 impl HostCalls for Connection {
-    fn is_alive(&self) -> bool {
-        self.connection_stands()
-    }
-
     fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>> {
         let _room = FileRoom::take()?;
         let link = Arc::clone(&self.link);
@@ -79,9 +75,7 @@ impl HostCalls for Connection {
         ) {
             Ok(xml) => Ok(Some(xml)),
             // A domain type the host doesn't have is an invalid argument to this call.
-            Err(failure) if failure.timed_out.is_none() && failure.raw.is_flag_refused() => {
-                Ok(None)
-            }
+            Err(failure) if failure.answer().is_some_and(LibvirtError::is_flag_refused) => Ok(None),
             Err(failure) => Err(self.error(&failure)),
         }
     }
@@ -117,7 +111,7 @@ impl HostCalls for Connection {
             Ok(_) => Ok(Some(true)),
             Err(failure) if failure.is(NO_INTERFACE) => Ok(Some(false)),
             // Debian's libvirtd has no driver for interfaces; of modular daemons, virtinterfaced need not run.
-            Err(failure) if failure.timed_out.is_none() && failure.raw.cant_be_asked() => Ok(None),
+            Err(failure) if failure.answer().is_some_and(LibvirtError::cant_be_asked) => Ok(None),
             Err(failure) => Err(self.error(&failure)),
         }
     }

@@ -3,6 +3,7 @@
 mod agent;
 mod console;
 mod domains;
+mod failure;
 mod host;
 mod storage;
 
@@ -16,6 +17,7 @@ use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::storage_pool::StoragePool;
 use virt::storage_vol::StorageVol;
+use virt::stream::Stream;
 
 use super::closing::Streams;
 use super::deadline::Watchdog;
@@ -24,6 +26,7 @@ use super::{raw, uri};
 use crate::cancel::{Cancel, Guard as CancelGuard};
 use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
 use crate::ssh::Link;
+use failure::{Failure, numbers};
 
 /// Loads libvirt's client library before it is needed, while something else is waited for. What goes wrong is told when
 /// it is needed.
@@ -80,26 +83,6 @@ pub struct Connection {
     owns_link: bool,
     /// The fastest call so far, in nanoseconds.
     fastest: AtomicU64,
-}
-
-/// A failed call, before it is known whether the caller minds.
-struct Failure {
-    rpc: &'static str,
-    about: String,
-    raw: LibvirtError,
-    timed_out: Option<Duration>,
-}
-
-impl Failure {
-    /// Whether libvirt itself answered with that code.
-    fn is(&self, code: u32) -> bool {
-        self.timed_out.is_none() && self.raw.code == code
-    }
-
-    /// Whether the daemon met a file that isn't there.
-    fn is_missing_file(&self) -> bool {
-        self.timed_out.is_none() && self.raw.is_missing_file()
-    }
 }
 
 impl Connection {
@@ -166,9 +149,11 @@ impl Connection {
         })
     }
 
-    /// Whether the connection can still be used; no round trip.
-    pub fn stands(&self) -> bool {
-        self.connection_stands()
+    /// Whether the connection can still be used, as far as the client library knows by its socket; no round trip.
+    pub fn is_alive(&self) -> bool {
+        self.connect
+            .as_ref()
+            .is_some_and(|connect| connect.is_alive().unwrap_or(false))
     }
 
     fn connect(&self) -> &Connect {
@@ -185,15 +170,10 @@ impl Connection {
         call: impl FnOnce() -> VirtResult<T>,
     ) -> std::result::Result<T, Failure> {
         let started = Instant::now();
-        let armed = self.watchdog.arm(limit);
+        let call = || call().map_err(|error| numbers(&error));
         #[cfg(feature = "fault-injection")]
-        let result = super::faults::around(rpc, &self.link, &self.streams, || {
-            call().map_err(|error| numbers(&error))
-        });
-        #[cfg(not(feature = "fault-injection"))]
-        let result = call().map_err(|error| numbers(&error));
-        let timed_out = armed.expired().then_some(limit);
-        drop(armed);
+        let call = || super::faults::around(rpc, &self.link, &self.streams, call);
+        let (result, timed_out) = self.watchdog.limited(limit, call);
         let duration = started.elapsed();
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.fastest.fetch_min(nanos, Ordering::Relaxed);
@@ -233,6 +213,27 @@ impl Connection {
     ) -> Result<T> {
         self.attempt(rpc, about, self.limits.rpc, call)
             .map_err(|failure| self.error(&failure))
+    }
+
+    /// Gives all of `data` to a stream. Each piece has the stream's limit, and no line in the log.
+    fn send(&self, stream: &Stream, about: &str, mut data: &[u8]) -> Result<()> {
+        let limit = self.limits.stream;
+        while !data.is_empty() {
+            // The stream is aborted in good order then, before whoever cancelled closes the link.
+            self.cancel.check()?;
+            let send = || stream.send(data).map_err(|error| numbers(&error));
+            let (sent, timed_out) = self.watchdog.limited(limit, send);
+            let sent = sent.map_err(|raw| {
+                self.error(&Failure {
+                    rpc: "virStreamSend",
+                    about: about.to_owned(),
+                    raw,
+                    timed_out,
+                })
+            })?;
+            data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
+        }
+        Ok(())
     }
 
     /// What the client library reads from a handle without asking the daemon.
@@ -286,7 +287,7 @@ impl Connection {
                 "the host, its network or its libvirt daemon may hang{ASK_CHECK}"
             ));
         }
-        if failure.raw.is_of_rpc() && !self.connection_stands() {
+        if failure.raw.is_of_rpc() && !self.is_alive() {
             let error = Error::transient(
                 Reason::ConnectionLost,
                 format!(
@@ -339,13 +340,6 @@ impl Connection {
             None => error.hint("on the host: systemctl status virtqemud virtstoraged virtnetworkd"),
         }
     }
-
-    /// Local: asks the client library whether its socket is still there; no round trip.
-    fn connection_stands(&self) -> bool {
-        self.connect
-            .as_ref()
-            .is_some_and(|connect| connect.is_alive().unwrap_or(false))
-    }
 }
 
 fn no_library(cause: &str) -> Error {
@@ -360,7 +354,7 @@ fn no_library(cause: &str) -> Error {
 impl Drop for Connection {
     /// Says good-bye to the daemon if that works at once; never hangs.
     fn drop(&mut self) {
-        if self.owns_link && !self.connection_stands() {
+        if self.owns_link && !self.is_alive() {
             self.link.close();
         }
         lock(&self.domains).clear();
@@ -372,22 +366,6 @@ impl Drop for Connection {
         if self.owns_link {
             self.link.close();
         }
-    }
-}
-
-/// The failure's numbers. The library's own record has the errno, unless another call (the freeing of a stream, say)
-/// has cleared it since.
-fn numbers(error: &virt::error::Error) -> LibvirtError {
-    let last = raw::last_error();
-    let code = error.code().to_raw();
-    if last.code == code && last.message == error.message() {
-        return last;
-    }
-    LibvirtError {
-        code,
-        domain: error.domain().to_raw(),
-        int1: 0,
-        message: error.message().to_owned(),
     }
 }
 

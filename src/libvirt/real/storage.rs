@@ -10,7 +10,7 @@ use virt::sys;
 use super::super::closing::UnderWay;
 use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload, raw};
-use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock, numbers};
+use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock};
 use crate::error::{Error, Reason, Result};
 use crate::parallel;
 
@@ -95,13 +95,16 @@ impl Connection {
         let (mut pool, mut volume) = (0, 0);
         loop {
             let failure = match call() {
-                Err(failure) if failure.timed_out.is_none() && !self.cancel.is_set() => failure,
+                Err(failure) if !self.cancel.is_set() => failure,
                 done => return done,
             };
-            if failure.raw.is_pool_busy() && pool < POOL_RETRIES {
+            let Some(answer) = failure.answer() else {
+                return Err(failure);
+            };
+            if answer.is_pool_busy() && pool < POOL_RETRIES {
                 pool += 1;
                 self.cancel.wait(POOL_LONGEST.min(POOL_WAIT * pool));
-            } else if failure.raw.is_volume_busy() && volume < VOLUME_RETRIES {
+            } else if answer.is_volume_busy() && volume < VOLUME_RETRIES {
                 volume += 1;
                 self.cancel.wait(VOLUME_WAIT * volume);
             } else {
@@ -345,35 +348,12 @@ struct Upload<'a> {
     _under_way: UnderWay<'a>,
 }
 
-impl Upload<'_> {
-    /// Like [`Connection::attempt`], without a log line for every block.
-    fn limited<T>(&self, call: impl FnOnce() -> super::VirtResult<T>) -> Result<T> {
-        let limit = self.connection.limits.stream;
-        let armed = self.connection.watchdog.arm(limit);
-        let result = call().map_err(|error| numbers(&error));
-        let timed_out = armed.expired().then_some(limit);
-        drop(armed);
-        result.map_err(|raw| {
-            self.connection.error(&Failure {
-                rpc: "virStreamSend",
-                about: self.about.clone(),
-                raw,
-                timed_out,
-            })
-        })
-    }
-}
-
 impl VolumeUpload for Upload<'_> {
-    fn send(&mut self, mut data: &[u8]) -> Result<()> {
-        while !data.is_empty() {
-            let Some(stream) = &self.stream else { break };
-            // Aborted in good order, before whoever cancelled closes the link.
-            self.connection.cancel.check()?;
-            let sent = self.limited(|| stream.send(data))?;
-            data = &data[usize::try_from(sent).unwrap_or(0).min(data.len())..];
+    fn send(&mut self, data: &[u8]) -> Result<()> {
+        match &self.stream {
+            Some(stream) => self.connection.send(stream, &self.about, data),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
