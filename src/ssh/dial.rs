@@ -145,7 +145,7 @@ impl Dial<'_> {
         self.deadline.check("going through the jump host")?;
         let (cancel, closer) = (self.deadline.cancel(), jump.closer());
         let _guard = cancel.on_cancel(Box::new(move || closer.close()));
-        let opened = jump.open_tcp(address, self.deadline.left());
+        let opened = jump.open_hop(address, self.deadline.left());
         // A link that a signal closed looks like a lost one.
         cancel.check()?;
         opened

@@ -1,18 +1,14 @@
 //! Why the way to a socket can't be opened, found out as far as the host tells.
 
-use std::io::{ErrorKind, Read};
+use std::fmt::{self, Display};
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::link::Link;
-use super::shared::ExecOutput;
 use super::tcp::NOBODY_THERE;
 use crate::config::Address;
-use crate::error::{Error, Reason, Result};
-use crate::parallel::no_thread;
+use crate::error::{Error, Reason};
 use crate::shell;
 
 /// What the probe's answer begins with, to tell it from a login shell's own output.
@@ -122,102 +118,69 @@ pub(super) fn local(socket: &str, cause: &std::io::Error) -> Error {
     }
 }
 
-/// The error for a TCP connection that a jump host wouldn't make.
-pub(super) fn tcp_refused(jump: &str, address: &Address, cause: &str) -> Error {
+/// What a host that makes a TCP connection for us is to us.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Role {
+    /// It is on the way to another host.
+    Jump,
+    /// An instance's.
+    Host,
+}
+
+impl Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Jump => "jump host",
+            Role::Host => "host",
+        })
+    }
+}
+
+/// The error for a TCP connection that a host wouldn't make.
+pub(super) fn tcp_refused(role: Role, peer: &str, address: &Address, cause: &str) -> Error {
     if cause.contains("prohibited") {
         return Error::permanent(
             Reason::ForwardingRefused,
-            format!("jump host {jump} refuses to forward to {address}"),
+            format!("{role} {peer} refuses to forward to {address}"),
         )
         .because(cause)
-        .hint(
-            "sshd on the jump host must have AllowTcpForwarding yes or local (and see PermitOpen)",
-        );
+        .hint(format!(
+            "sshd on the {role} must have AllowTcpForwarding yes or local (and see PermitOpen)"
+        ));
     }
     Error::transient(
         Reason::ConnectFailed,
-        format!("jump host {jump} can't connect to {address}"),
+        format!("{role} {peer} can't connect to {address}"),
     )
     .because(cause)
     .hint(format!(
-        "on the jump host: nc -vz {} {}",
+        "on the {role}: nc -vz {} {}",
         shell::quote(&address.host),
         address.port
     ))
 }
 
-/// The error for a TCP connection that a jump host began, and that came to nothing in that time.
-pub(super) fn tcp_silent(jump: &str, address: &Address, limit: Duration) -> Error {
+/// The error for a TCP connection that a host began, and that came to nothing in that time.
+pub(super) fn tcp_silent(role: Role, peer: &str, address: &Address, limit: Duration) -> Error {
     Error::transient(
         Reason::ConnectFailed,
-        format!("jump host {jump}: no answer from {address}"),
+        format!("{role} {peer}: no answer from {address}"),
     )
     .because(format!("it waited {limit:.1?}"))
     .hint(NOBODY_THERE)
-}
-
-/// Runs a probe on this machine, at most that long.
-pub(super) fn exec_here(command: &str, limit: Duration) -> Result<ExecOutput> {
-    let failed = |cause: std::io::Error| {
-        Error::transient(Reason::LocalIo, "can't run a command on this machine").because(cause)
-    };
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
-    let mut pipe = child.stdout.take();
-    let (sender, output) = mpsc::channel();
-    // A thread, as the pipe may stay open in a grandchild for longer than the limit.
-    let reader = Builder::new().spawn(move || {
-        let mut stdout = Vec::new();
-        if let Some(pipe) = &mut pipe {
-            // What came before a failure is better than nothing.
-            let _ = pipe.read_to_end(&mut stdout);
-        }
-        // Nobody listens any more once the limit has passed.
-        let _ = sender.send(stdout);
-    });
-    if let Err(cause) = reader {
-        // It may have ended by itself meanwhile.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(no_thread(&cause));
-    }
-    let end = Instant::now() + limit;
-    let stdout = output.recv_timeout(limit);
-    loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return Ok(ExecOutput {
-                stdout: stdout.unwrap_or_default(),
-                exit_status: status.code(),
-            });
-        }
-        if Instant::now() >= end {
-            // It may have ended by itself meanwhile.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(Error::transient(
-                Reason::TimedOut,
-                format!("a command took longer than {limit:.0?}"),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::here;
     use super::*;
 
     /// Runs the probe here, where the tests decide what it finds.
     fn answer(socket: &Path) -> String {
         let command = probe_command(&socket.display().to_string());
-        let output = exec_here(&command, Duration::from_secs(10)).unwrap();
+        let output = here::exec(&command, Duration::from_secs(10)).unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         text.trim().strip_prefix(MARK).unwrap().to_owned()
     }
@@ -231,7 +194,7 @@ mod tests {
             "if test $(id -u) = 0; then setpriv --reuid 65534 --clear-groups sh -c {quoted}; \
              else {command}; fi"
         );
-        let output = exec_here(&command, Duration::from_secs(10)).unwrap();
+        let output = here::exec(&command, Duration::from_secs(10)).unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         text.trim().strip_prefix(MARK).unwrap().to_owned()
     }
@@ -248,20 +211,5 @@ mod tests {
         drop(listener);
         assert_eq!(answer(&path), "silent");
         assert_eq!(answer(&dir.path().join("none/s")), "missing");
-    }
-
-    #[test]
-    fn a_command_that_takes_too_long_is_ended() {
-        let started = Instant::now();
-        let error = exec_here("sleep 30", Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error.reason(), Reason::TimedOut);
-        assert!(started.elapsed() < Duration::from_secs(5));
-    }
-
-    #[test]
-    fn a_command_here_has_output_and_status() {
-        let output = exec_here("echo out; echo err >&2; exit 3", Duration::from_secs(10)).unwrap();
-        assert_eq!(output.stdout, b"out\n");
-        assert_eq!(output.exit_status, Some(3));
     }
 }

@@ -12,7 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::client::Ended;
 use super::far::Far;
-use super::forward;
+use super::forward::{self, Role};
+use super::here;
 use super::private_dir::PrivateDir;
 use super::pump::Pump;
 use super::session::{self, HANGS, Wire};
@@ -133,8 +134,7 @@ impl Link {
     /// Runs a command on the host with its login shell, for small probes; at most that long.
     pub fn exec(&self, command: &str, limit: Duration) -> Result<ExecOutput> {
         if self.peer.is_none() {
-            return forward::exec_here(command, limit)
-                .map_err(|error| error.on_host(&self.host_name));
+            return here::exec(command, limit).map_err(|error| error.on_host(&self.host_name));
         }
         let output = self.shared.ask(limit, |reply| Command::Exec {
             command: command.to_owned(),
@@ -174,21 +174,32 @@ impl Link {
         log::debug!(target: super::LOG_TARGET, "host={} small answers are to come at once", self.host_name);
     }
 
-    /// Opens a TCP connection from the host: for the next hop, or to an instance.
+    /// Opens a TCP connection from the host, to an instance's port.
     ///
     /// Errors: [`Reason::ForwardingRefused`], [`Reason::ConnectFailed`], [`Reason::ConnectionLost`].
     pub fn open_tcp(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
+        self.open_tcp_as(Role::Host, address, limit)
+    }
+
+    /// The same from a jump host, to the next host.
+    pub(super) fn open_hop(&self, address: &Address, limit: Duration) -> Result<UnixStream> {
+        self.open_tcp_as(Role::Jump, address, limit)
+    }
+
+    fn open_tcp_as(&self, role: Role, address: &Address, limit: Duration) -> Result<UnixStream> {
         let opened = self.shared.ask(limit, |reply| Command::Tcp {
             host: address.host.clone(),
             port: address.port,
             reply,
         });
+        let peer = self.peer_name();
         opened.map_err(|error| match error {
-            OpenError::Refused(cause) => forward::tcp_refused(&self.peer_name(), address, &cause),
+            OpenError::Refused(cause) => forward::tcp_refused(role, &peer, address, &cause),
             OpenError::Local(cause) => {
-                Error::transient(Reason::LocalIo, "can't go through the jump host").because(cause)
+                let what = format!("can't go through the {role}");
+                Error::transient(Reason::LocalIo, what).because(cause)
             }
-            OpenError::Expired => forward::tcp_silent(&self.peer_name(), address, limit),
+            OpenError::Expired => forward::tcp_silent(role, &peer, address, limit),
             OpenError::Lost => self.lost(),
         })
     }

@@ -12,6 +12,7 @@ mod client;
 mod dial;
 mod far;
 mod forward;
+mod here;
 mod host_key;
 mod key;
 pub mod known_hosts;

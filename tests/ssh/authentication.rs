@@ -7,12 +7,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use egressctl::cancel::Cancel;
-use egressctl::config::{Address, HostKeyPolicy, KeySource, SshAuth, SshTarget};
+use egressctl::config::{HostKeyPolicy, KeySource, SshAuth};
 use egressctl::error::{Class, Reason, Result};
 use egressctl::ssh::{DialOptions, Link, Prompt, dial};
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, dial_as, keys, output, told};
+use crate::sshd::{Sshd, dial_as, keys, output, server_at, told, unverified};
 
 pub(crate) const PASSPHRASE: &str = "secret";
 
@@ -236,10 +236,7 @@ fn a_connection_lost_while_authenticating_is_not_a_refusal() {
         let whole = pass_on(&listener, port, usize::MAX);
         pass_on(&listener, port, whole - 10);
     });
-    let auth = SshAuth {
-        key: KeySource::File(keys().join("id_ed25519")),
-        host_keys: HostKeyPolicy::Ignore,
-    };
+    let auth = unverified();
     dial_as(&target, &auth).unwrap();
     let error = dial_as(&target, &auth).unwrap_err();
     let told = told(&error);
@@ -299,14 +296,7 @@ fn a_key_that_cannot_be_used_fails_before_the_network() {
             key: KeySource::File(key.clone()),
             host_keys: HostKeyPolicy::KnownHosts(known_hosts.clone()),
         };
-        let target = SshTarget {
-            address: Address {
-                host: "127.0.0.1".into(),
-                port,
-            },
-            user: "virt".into(),
-            jump: None,
-        };
+        let target = server_at(port);
         let options = DialOptions {
             agent: None,
             ..DialOptions::default()

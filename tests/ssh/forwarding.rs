@@ -10,7 +10,7 @@ use egressctl::error::{Class, Reason};
 use egressctl::ssh::{DialOptions, Link, dial, local};
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, dial_as, free_port, keys, told};
+use crate::sshd::{Sshd, dial_as, free_port, here, keys, server_at, told, unverified};
 
 fn ask(link: &Link) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(link.socket_path())?;
@@ -224,6 +224,28 @@ fn what_a_jump_host_cannot_reach_is_its_failure() {
 }
 
 #[test]
+fn a_host_is_no_jump_host_to_its_instances() {
+    require_sshd!();
+    let open = Sshd::start(&[]);
+    let shut = Sshd::start(&["AllowTcpForwarding no"]);
+    for (sshd, reason) in [
+        (&open, Reason::ConnectFailed),
+        (&shut, Reason::ForwardingRefused),
+    ] {
+        let instance = here(free_port());
+        let link = sshd.dial().unwrap();
+        let error = link.open_tcp(&instance, Duration::from_secs(10));
+        let error = error.unwrap_err();
+        let text = told(&error);
+        assert_eq!(error.reason(), reason, "{text}");
+        let named = format!("host {} ", sshd.target().address);
+        assert!(error.message().starts_with(&named), "{text}");
+        assert!(text.contains(&instance.to_string()), "{text}");
+        assert!(!text.contains("jump"), "{text}");
+    }
+}
+
+#[test]
 fn a_busy_server_is_tried_again_and_refused_keys_are_not() {
     require_sshd!();
     let sshd = Sshd::start(&["MaxStartups 2:100:2"]);
@@ -256,18 +278,8 @@ fn a_busy_server_is_tried_again_and_refused_keys_are_not() {
 #[test]
 fn a_server_that_says_nothing_hits_the_limit_and_a_cancel_comes_sooner() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = egressctl::config::SshTarget {
-        address: egressctl::config::Address {
-            host: "127.0.0.1".into(),
-            port: listener.local_addr().unwrap().port(),
-        },
-        user: "virt".into(),
-        jump: None,
-    };
-    let auth = egressctl::config::SshAuth {
-        key: egressctl::config::KeySource::File(keys().join("id_ed25519")),
-        host_keys: egressctl::config::HostKeyPolicy::Ignore,
-    };
+    let target = server_at(listener.local_addr().unwrap().port());
+    let auth = unverified();
     let options = DialOptions {
         dial_limit: Duration::from_secs(1),
         ..DialOptions::default()
@@ -294,14 +306,8 @@ fn a_server_that_says_nothing_hits_the_limit_and_a_cancel_comes_sooner() {
 #[test]
 fn something_else_on_the_port_fails_the_handshake() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = egressctl::config::SshTarget {
-        address: egressctl::config::Address {
-            host: "127.0.0.1".into(),
-            port: listener.local_addr().unwrap().port(),
-        },
-        user: "virt".into(),
-        jump: None,
-    };
+    let target = server_at(listener.local_addr().unwrap().port());
+    let auth = unverified();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             // Closed at once.
@@ -310,10 +316,6 @@ fn something_else_on_the_port_fails_the_handshake() {
                 .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    let auth = egressctl::config::SshAuth {
-        key: egressctl::config::KeySource::File(keys().join("id_ed25519")),
-        host_keys: egressctl::config::HostKeyPolicy::Ignore,
-    };
     let error = dial(
         "nas1",
         &target,

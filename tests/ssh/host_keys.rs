@@ -1,12 +1,9 @@
 //! Which host keys are trusted, negotiated with a real server.
 
-use std::path::Path;
-
-use egressctl::config::{HostKeyPolicy, KeySource, SshAuth};
 use egressctl::error::{Class, Error, Reason};
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, TYPES, dial_as, host_key, keys, output, told};
+use crate::sshd::{Sshd, TYPES, dial_as, host_key, keys, output, told, unverified};
 
 fn refusal(sshd: &Sshd, known_hosts: &str) -> Error {
     sshd.write_known_hosts(known_hosts);
@@ -163,9 +160,5 @@ fn a_missing_known_hosts_file_may_still_arrive() {
 fn ignoring_host_keys_connects_to_anybody() {
     require_sshd!();
     let sshd = Sshd::start(&[]);
-    let auth = SshAuth {
-        key: KeySource::File(Path::new(keys()).join("id_ed25519")),
-        host_keys: HostKeyPolicy::Ignore,
-    };
-    dial_as(&sshd.target(), &auth).unwrap();
+    dial_as(&sshd.target(), &unverified()).unwrap();
 }

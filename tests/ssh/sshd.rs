@@ -187,10 +187,7 @@ impl Sshd {
 
     pub(crate) fn target(&self) -> SshTarget {
         SshTarget {
-            address: Address {
-                host: "127.0.0.1".into(),
-                port: self.port,
-            },
+            address: here(self.port),
             user: output("id", &["-un"]).trim().to_owned(),
             jump: None,
         }
@@ -294,6 +291,31 @@ pub(crate) fn dial_as(target: &SshTarget, auth: &SshAuth) -> Result<Link> {
         &DialOptions::default(),
         &Cancel::new(),
     )
+}
+
+/// A port of this machine.
+pub(crate) fn here(port: u16) -> Address {
+    Address {
+        host: "127.0.0.1".into(),
+        port,
+    }
+}
+
+/// A server on a port of this machine that never gets as far as the user.
+pub(crate) fn server_at(port: u16) -> SshTarget {
+    SshTarget {
+        address: here(port),
+        user: "virt".into(),
+        jump: None,
+    }
+}
+
+/// The usual key, to whatever answers.
+pub(crate) fn unverified() -> SshAuth {
+    SshAuth {
+        key: KeySource::File(keys().join("id_ed25519")),
+        host_keys: HostKeyPolicy::Ignore,
+    }
 }
 
 /// `type base64` of one of the shared keys.

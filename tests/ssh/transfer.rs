@@ -8,12 +8,11 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use egressctl::cancel::Cancel;
-use egressctl::config::{HostKeyPolicy, KeySource, SshAuth};
 use egressctl::ssh::{DialOptions, Link, dial};
 use socket2::SockRef;
 
 use crate::require_sshd;
-use crate::sshd::{Sshd, dial_as, keys};
+use crate::sshd::{Sshd, dial_as, keys, unverified};
 
 const MIB: usize = 1024 * 1024;
 
@@ -135,11 +134,7 @@ fn a_narrow_link_with_key_re_exchanges_loses_nothing() {
     // The way to a jump host's pump is a socket pair, whose buffer is small and soon full.
     let mut target = sshd.target();
     target.jump = Some(Box::new(jump));
-    let auth = SshAuth {
-        key: KeySource::File(keys().join("id_ed25519")),
-        host_keys: HostKeyPolicy::Ignore,
-    };
-    let link = dial_as(&target, &auth).unwrap();
+    let link = dial_as(&target, &unverified()).unwrap();
     link.open_forward(echo_path.to_str().unwrap()).unwrap();
     std::thread::scope(|scope| {
         let bulk: Vec<_> = (0..2)
