@@ -329,6 +329,44 @@ fn cron_lines_have_five_times_a_user_and_a_command() {
 }
 
 /// The session in README.md was made by real hosts (tests/lab/session); what has changed since is noticed here.
+/// docs/architecture.md has every module of src/lib.rs in its table and no other, and each file that it names is there.
+#[test]
+fn the_architecture_is_that_of_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = root.join("src");
+    let text = read(&root.join("docs/architecture.md"));
+    let quoted = |text: &str| -> Vec<String> {
+        let words = text.split('`').skip(1).step_by(2);
+        words.map(str::to_owned).collect()
+    };
+    let (_, table) = text.split_once("| module | what it is for |").unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|line| line.split('|').nth(1).unwrap());
+    let mut told: Vec<String> = cells.flat_map(quoted).collect();
+    told.sort();
+    let lib = read(&sources.join("lib.rs")).replace("#[cfg(test)]\nmod fuzz;", "");
+    let declared = lib.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    let mut there: Vec<&str> = declared.collect();
+    there.sort_unstable();
+    assert_eq!(told, there);
+    for file in quoted(&text) {
+        if Path::new(&file).extension().is_some_and(|ext| ext == "rs") {
+            // In the table a file is called as in its module's folder.
+            let is_there = |folder: &str| sources.join(folder).join(&file).exists();
+            assert!(
+                is_there("") || there.iter().any(|name| is_there(name)),
+                "{file}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_readmes_session_is_of_this_version() {
     let readme = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));

@@ -1,4 +1,4 @@
-//! Pure: which class and reason an error of libvirt has, by its numbers, never by its text.
+//! Pure: which class and reason an error of libvirt has, by its numbers; by its text only where libvirt has no number for it.
 
 use super::error_names::NAMES;
 use crate::error::{Class, Reason};
