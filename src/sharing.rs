@@ -7,6 +7,7 @@ use crate::inventory::Files;
 use crate::libvirt::{self, Hypervisor};
 use crate::name::InstanceName;
 use crate::parallel;
+use crate::shell;
 use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeInfo;
 
@@ -29,7 +30,7 @@ pub fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> 
         return Ok(Sharing::Perhaps);
     };
     // stat(1) of coreutils: the file system's type in words.
-    let command = format!("stat -f -c %T -- '{}'", path.replace('\'', "'\\''"));
+    let command = format!("stat -f -c %T -- {}", shell::quote(path));
     let answer = hypervisor.host_command(&command)?.unwrap_or_default();
     Ok(sharing_of(answer.trim()))
 }

@@ -140,17 +140,28 @@ fn disk(head: &[u8]) -> bool {
     at(SECTOR - 2, b"\x55\xaa") || at(SECTOR, b"EFI PART") || at(4096, b"EFI PART")
 }
 
+/// The formats besides qcow2 in which a disk may have a parent: how it begins, and the format in words for a message.
+const WITH_PARENTS: [(&[u8], &str); 6] = [
+    (b"KDMV", "VMDK (VMware)"),
+    (b"# Disk DescriptorFile", "a VMDK descriptor (VMware)"),
+    (b"COWD", "VMDK (VMware ESX)"),
+    (b"vhdxfile", "VHDX (Hyper-V)"),
+    (b"conectix", "VHD (Hyper-V)"),
+    (b"QED\0", "QED"),
+];
+
+/// Whether a disk that begins like this, and isn't qcow2, may be backed by another; nobody here reads which.
+pub fn may_have_parent(head: &[u8]) -> bool {
+    WITH_PARENTS
+        .iter()
+        .any(|(magic, _)| head.starts_with(magic))
+}
+
 /// A format with a magic number of its own, in words for a message.
 fn foreign_format(head: &[u8]) -> Option<&'static str> {
-    let magics: [(usize, &[u8], &str); 15] = [
+    let magics: [(usize, &[u8], &str); 9] = [
         (0, MAGIC, "qcow2"),
-        (0, b"KDMV", "VMDK (VMware)"),
-        (0, b"# Disk DescriptorFile", "a VMDK descriptor (VMware)"),
-        (0, b"COWD", "VMDK (VMware ESX)"),
-        (0, b"vhdxfile", "VHDX (Hyper-V)"),
-        (0, b"conectix", "VHD (Hyper-V)"),
         (0, b"<<< ", "VDI (VirtualBox)"),
-        (0, b"QED\0", "QED"),
         (0, b"PK\x03\x04", "a zip archive"),
         (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
         (0, b"Rar!\x1a\x07", "a rar archive"),
@@ -159,7 +170,8 @@ fn foreign_format(head: &[u8]) -> Option<&'static str> {
         (0, b"LUKS\xba\xbe", "a LUKS container"),
         (0, b"%PDF-", "a PDF document"),
     ];
-    let found = magics.iter().find(|(at, magic, _)| {
+    let disks = WITH_PARENTS.map(|(magic, name)| (0, magic, name));
+    let found = magics.iter().chain(&disks).find(|(at, magic, _)| {
         let rest = head.get(*at..);
         rest.is_some_and(|rest| rest.starts_with(magic))
     });

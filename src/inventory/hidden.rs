@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Files, questions};
 use crate::error::Result;
+use crate::image::head::may_have_parent;
 use crate::image::qcow2;
 use crate::libvirt::Hypervisor;
 use crate::xml::domain_info::{DiskInfo, DiskSource};
@@ -168,7 +169,7 @@ fn head_of_file() -> String {
 }
 
 fn link_of(path: &str, line: &str) -> Link {
-    if line == "gone" {
+    if line == questions::GONE {
         return Link::End;
     }
     let head = line.strip_prefix("head ").and_then(bytes_of);
@@ -176,26 +177,12 @@ fn link_of(path: &str, line: &str) -> Link {
         return Link::Unread;
     };
     match qcow2::backing_name(&head) {
-        // Raw data, whatever the domain's XML says; other formats with backing files have magics of their own.
-        Err(qcow2::Fault::NoMagic) if !has_other_magic(&head) => Link::End,
+        // Raw data, whatever the domain's XML says.
+        Err(qcow2::Fault::NoMagic) if !may_have_parent(&head) => Link::End,
         Err(_) => Link::Unread,
         Ok(None) => Link::End,
         Ok(Some(name)) => resolve(path, &name).map_or(Link::Unread, Link::On),
     }
-}
-
-/// QED, VMDK and `VHDX` have parents, too; nobody here reads which.
-fn has_other_magic(head: &[u8]) -> bool {
-    [
-        &b"QED\0"[..],
-        b"KDMV",
-        b"COWD",
-        b"# Disk DescriptorFile",
-        b"vhdxfile",
-        b"conectix",
-    ]
-    .iter()
-    .any(|magic| head.starts_with(magic))
 }
 
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
@@ -269,10 +256,12 @@ mod tests {
             (plain[..100].to_owned(), Link::Unread),
             (hex(&[0; 512]), Link::End),
             (hex(b"QED\0 and more"), Link::Unread),
+            (hex(b"KDMV and more"), Link::Unread),
+            (hex(b"conectix and more"), Link::Unread),
             ("head ".to_owned(), Link::Unread),
             ("head 5".to_owned(), Link::Unread),
-            ("gone".to_owned(), Link::End),
-            ("unknown".to_owned(), Link::Unread),
+            (questions::GONE.to_owned(), Link::End),
+            (questions::UNKNOWN.to_owned(), Link::Unread),
         ];
         for (line, link) in table {
             assert_eq!(link_of("/srv/x.qcow2", &line), link, "{line}");

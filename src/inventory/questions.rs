@@ -9,8 +9,11 @@ const LONGEST_PATH: usize = 4096;
 /// What a file's own question is answered with where there is no such file.
 pub(super) const GONE: &str = "gone";
 
+/// What is printed where it can't be told.
+pub(super) const UNKNOWN: &str = "unknown";
+
 /// The host's answer about each of these paths, as far as it gives any. `question` is a shell command that prints one line
-/// about the file `$f`, which exists; [`GONE`] is the answer where it doesn't.
+/// about the file `$f`, which exists, or [`UNKNOWN`], which is no answer; [`GONE`] is the answer where there is no such file.
 ///
 /// Errors: a lost connection. Where the host runs no commands for us, there is no answer.
 pub(super) fn ask(
@@ -33,7 +36,7 @@ pub(super) fn ask(
     let mut lines = lines.into_iter();
     let answers = paths.iter().map(|path| {
         let line = if is_plain(path) { lines.next() } else { None };
-        let line = line.filter(|line| *line != "unknown");
+        let line = line.filter(|line| *line != UNKNOWN);
         (path.clone(), line.map(str::to_owned))
     });
     Ok(answers.collect())
@@ -45,7 +48,7 @@ fn is_plain(path: &str) -> bool {
     path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains(strange)
 }
 
-/// One line for each path: the question's, `gone`, or `unknown`. A file is gone only if the directory it would be in can be
+/// One line for each path: the question's, [`GONE`], or [`UNKNOWN`]. A file is gone only if the directory it would be in can be
 /// read and has others: an empty one may be a file system that isn't mounted. The user's shell may be any, so that sh is
 /// named.
 fn command(paths: &[&String], question: &str) -> String {
@@ -57,7 +60,7 @@ fn command(paths: &[&String], question: &str) -> String {
              {question}; \
            elif [ ! -e \"$f\" ] && [ ! -L \"$f\" ] && [ -x \"$d\" ] && [ -n \"$(ls -A \"$d\" 2>/dev/null)\" ]; then \
              echo {GONE}; \
-           else echo unknown; fi; \
+           else echo {UNKNOWN}; fi; \
          done; echo end' sh {}",
         words.join(" ")
     )

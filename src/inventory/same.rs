@@ -10,9 +10,6 @@ use crate::xml::domain_info::DiskSource;
 /// Paths asked for by one command.
 const PATHS_AT_ONCE: usize = 100;
 
-/// stat(1) of coreutils: device and inode of what the path leads to.
-const QUESTION: &str = "stat -L -c %d:%i \"$f\" 2>/dev/null || echo unknown";
-
 /// The files that paths lead to, in the host's own words, as far as they could be asked for. Only paths that end like
 /// another one are in it: what has another name isn't taken for the same file.
 pub type Identities = BTreeMap<String, String>;
@@ -32,14 +29,21 @@ pub(super) fn are_one(identities: &Identities, one: &str, other: &str) -> Option
 pub(super) fn read(hypervisor: &dyn Hypervisor, files: &Files) -> Result<Identities> {
     let asked: Vec<String> = doubtful(files).into_iter().map(str::to_owned).collect();
     let mut identities = Identities::new();
+    let question = question();
     for some in asked.chunks(PATHS_AT_ONCE) {
-        let answers = questions::ask(hypervisor, some, QUESTION)?;
+        let answers = questions::ask(hypervisor, some, &question)?;
         let known = answers
             .into_iter()
             .filter_map(|(path, answer)| Some((path, answer?)));
         identities.extend(known);
     }
     Ok(identities)
+}
+
+/// stat(1) of coreutils: device and inode of what the path leads to.
+fn question() -> String {
+    let unknown = questions::UNKNOWN;
+    format!("stat -L -c %d:%i \"$f\" 2>/dev/null || echo {unknown}")
 }
 
 fn doubtful(files: &Files) -> BTreeSet<&str> {
@@ -89,8 +93,8 @@ mod tests {
             ("/a/x", "1:2"),
             ("/b/x", "1:2"),
             ("/c/x", "1:3"),
-            ("/d/x", "gone"),
-            ("/e/x", "gone"),
+            ("/d/x", questions::GONE),
+            ("/e/x", questions::GONE),
         ]
         .map(|(path, is)| (path.to_owned(), is.to_owned()))
         .into();
