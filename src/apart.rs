@@ -5,12 +5,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Reason, Result};
-use crate::parallel::panicked;
+use crate::error::Result;
+use crate::parallel::{no_thread, panicked};
 
 /// Does what blocks on a thread of its own, called `name`, which a cancelled run leaves behind.
 ///
-/// Errors: [`Reason::Interrupted`], [`Reason::LocalIo`].
+/// Errors: [`Reason::Interrupted`](crate::error::Reason::Interrupted), [`Reason::LocalIo`](crate::error::Reason::LocalIo).
 pub fn apart<T: Send + 'static>(
     cancel: &Cancel,
     name: &str,
@@ -38,9 +38,7 @@ pub fn apart_within<T: Send + 'static>(
             // Nobody listens any more when the run was cancelled, or the time was over.
             drop(sender.send(Some(result)));
         })
-        .map_err(|error| {
-            Error::transient(Reason::LocalIo, format!("no thread for {name}")).because(error)
-        })?;
+        .map_err(|cause| no_thread(&cause))?;
     match receiver.recv_timeout(limit) {
         Ok(Some(result)) => result.map(Some),
         Err(RecvTimeoutError::Timeout) => Ok(None),

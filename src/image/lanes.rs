@@ -9,9 +9,9 @@ use std::thread::Builder;
 
 use super::approach::Lanes;
 use super::ranges::{Distribution, Next, Offers, RANGE, Range, Room};
-use crate::error::{Error, Reason, Result};
+use crate::error::Result;
 use crate::libvirt::Hypervisor;
-use crate::parallel::panicked;
+use crate::parallel::{no_thread, panicked};
 
 /// Streams of one lane in turn. With one, a lane is silent for two of three round trips; a third brought nothing (measured).
 const STREAMS: usize = 2;
@@ -98,10 +98,7 @@ fn over_many(
                 Ok(thread) => workers.push(thread),
                 // Fewer streams only take longer.
                 Err(_) if !workers.is_empty() => break,
-                Err(cause) => {
-                    let error = Error::transient(Reason::LocalIo, "no thread for an upload");
-                    return Err(error.because(cause));
-                }
+                Err(cause) => return Err(no_thread(&cause)),
             }
         }
         let ended = Distribution::new(length, count, offer).run(next, &room);

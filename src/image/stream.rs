@@ -11,7 +11,7 @@ use super::head::Compression;
 use super::source::Download;
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
-use crate::parallel::panicked;
+use crate::parallel::{no_thread, panicked};
 
 #[cfg(test)]
 mod tests;
@@ -137,9 +137,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         .name(name.to_owned())
         .spawn(work)
         .map(drop)
-        .map_err(|error| {
-            Error::transient(Reason::LocalIo, format!("no thread to {name}")).because(error)
-        })
+        .map_err(|cause| no_thread(&cause))
 }
 
 fn run_download(mut download: Download, blocks: &SyncSender<Result<Piece>>) {
