@@ -299,6 +299,7 @@ mod tests {
             reason: "x".into(),
             goes,
             deleted,
+            busy: false,
         }
     }
 

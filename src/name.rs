@@ -100,7 +100,7 @@ impl FromStr for InstanceId {
                 "an ID is hosts/<host>/domains/<name>; `egressctl list -o json` has each one's",
             ));
         };
-        if !is_host_name(host) {
+        if !is_identifier(host) {
             return Err(Error::usage(
                 Reason::InvalidName,
                 format!("{} in {} is no host's name", shown(host), shown(id)),
@@ -165,7 +165,7 @@ impl FromStr for InstanceRef {
 
 /// Whether a string can be a host's name or an image's key in the configuration:
 /// `[A-Za-z0-9][A-Za-z0-9._-]*`.
-fn is_host_name(name: &str) -> bool {
+pub fn is_identifier(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name
             .chars()

@@ -13,7 +13,7 @@ use super::{Context, each_host, gc};
 use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
 use crate::error::{Error, Reason, Result};
 use crate::gc::inventory::HostView;
-use crate::gc::plan::{self, Base, BaseState, Decision, Kind, Rules, Target};
+use crate::gc::plan::{self, Base, BaseState, Claimed, Decision, Kind, Rules, Target};
 use crate::gc::{Outcome, Request, Scope, collect, read_hosts, sweep_host};
 use crate::host::HostSession;
 use crate::image::names::BaseName;
@@ -172,7 +172,7 @@ fn doomed<'a>(
     let has_ours = meant.iter().any(|(_, _, base)| !is_operators(base));
     let mut doomed = Vec::new();
     for (view, host, base) in meant {
-        match removal(view, base) {
+        match removal(&view.host, base) {
             Ok(decision) => doomed.push((*view, **host, decision)),
             // What there is of ours goes all the same, and then nothing has failed.
             Err(error) if is_operators(base) && has_ours => {
@@ -208,7 +208,8 @@ fn sweep(
         let stays = items.iter().filter(|item| !item.goes);
         outcome.errors.extend(stays.map(|item| {
             let volume = item.volume.as_deref().unwrap_or_default();
-            in_use(&item.reason, volume).on_host(host.name())
+            let error = if item.busy { busy } else { in_use };
+            error(&item.reason, volume).on_host(host.name())
         }));
         outcome.items.extend(items);
         outcome.errors.extend(errors);
@@ -216,28 +217,33 @@ fn sweep(
 }
 
 /// The deletion that was asked for by name.
-fn removal(view: &HostView, base: &Base<'_>) -> Result<Decision> {
+fn removal(host: &str, base: &Base<'_>) -> Result<Decision> {
     let volume = &base.volume.name;
+    let claim = match &base.claim {
+        Claimed::Free => None,
+        Claimed::Dead(content) => Some(content.to_vec()),
+        Claimed::Busy(why) => return Err(busy(why, volume)),
+        Claimed::Doubt(why) => return Err(in_use(why, volume)),
+    };
     match base.state {
         // By whatever name it was meant.
         BaseState::Operator => Err(Error::permanent(
             Reason::ForeignDomain,
             format!("volume {volume} is the operator's cache: it was left alone"),
         )),
-        BaseState::Pulling => Err(in_use("it is being pulled", volume)),
         BaseState::Ready if base.marker.is_none_or(|m| m.pulled().is_none()) => {
             Err(Error::permanent(
                 Reason::InDoubt,
                 format!("volume {volume} has a marker that isn't egressctl's: it was left alone"),
             ))
         }
-        BaseState::Ready | BaseState::Unfinished => Ok(Decision {
-            host: view.host.clone(),
+        BaseState::Ready | BaseState::Pulling | BaseState::Unfinished => Ok(Decision {
+            host: host.to_owned(),
             kind: Kind::Image,
             target: Target::Base {
                 base: volume.clone(),
                 shown: volume.clone(),
-                claim: view.claims.get(volume).map(|claim| claim.content.clone()),
+                claim,
                 ready: base.state == BaseState::Ready,
             },
             verdict: Ok("as asked".to_owned()),
@@ -252,6 +258,14 @@ fn in_use(why: &str, volume: &str) -> Error {
     )
 }
 
+fn busy(why: &str, volume: &str) -> Error {
+    Error::transient(
+        Reason::PoolBusy,
+        format!("volume {volume} was left alone: {why}"),
+    )
+    .hint("run it again when that is over")
+}
+
 /// What is nowhere was deleted before, if it has a name that an image could have.
 fn ensure_known(asked: &Asked<'_>, context: &Context<'_>) -> Result<()> {
     let name = match asked {
@@ -263,4 +277,54 @@ fn ensure_known(asked: &Asked<'_>, context: &Context<'_>) -> Result<()> {
         return Ok(());
     }
     placement::image(&context.provider, Some(name)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ImageFormat;
+    use crate::error::Class;
+    use crate::image::identity::Marker;
+    use crate::image::ready::Sizes;
+    use crate::inventory::tests::volume;
+
+    #[test]
+    fn what_a_pull_holds_can_be_removed_later_and_what_is_in_doubt_never() {
+        let volume = volume("base-a-0123456789abcdef.qcow2");
+        let marker = Marker {
+            pulled_at: Some("2026-01-02T03:04:05.678Z".into()),
+            ..Marker::default()
+        };
+        let removal = |state, claim| {
+            let marker = (state == BaseState::Ready).then_some(&marker);
+            let base = Base {
+                volume: &volume,
+                key: "a".into(),
+                id: None,
+                marker,
+                sizes: Sizes::of(marker, &volume, ImageFormat::Qcow2),
+                state,
+                claim,
+                wanted: true,
+                users: Vec::new(),
+            };
+            removal("nas1", &base).map(|decision| match decision.target {
+                Target::Base { claim, .. } => claim,
+                _ => panic!("it is a base"),
+            })
+        };
+        for state in [BaseState::Ready, BaseState::Pulling] {
+            let error = removal(state, Claimed::Busy("it is being pulled".into())).unwrap_err();
+            let told = (error.class(), error.reason());
+            assert_eq!(told, (Class::Transient, Reason::PoolBusy), "{state:?}");
+            let error = removal(state, Claimed::Doubt("in doubt".into())).unwrap_err();
+            let told = (error.class(), error.reason());
+            assert_eq!(told, (Class::Permanent, Reason::InDoubt), "{state:?}");
+        }
+        for state in [BaseState::Ready, BaseState::Unfinished] {
+            let dead = removal(state, Claimed::Dead(b"word 1")).unwrap();
+            assert_eq!(dead.as_deref(), Some(&b"word 1"[..]));
+            assert_eq!(removal(state, Claimed::Free).unwrap(), None);
+        }
+    }
 }

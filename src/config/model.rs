@@ -105,6 +105,14 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
+    /// Every format there is.
+    pub const ALL: [ImageFormat; 2] = [ImageFormat::Qcow2, ImageFormat::Raw];
+
+    /// From what [`as_str`](Self::as_str) gives.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.as_str() == word)
+    }
+
     /// As libvirt's `<format type=…>` and file names have it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 //! A rule takes the text as written and returns it in its canonical form, or what is wrong with it.
 
 use crate::image::identity::URL_KEY;
+use crate::name::is_identifier;
 use crate::placement::AUTO;
 use crate::url::{self, shown_text};
 
@@ -122,8 +123,7 @@ pub(crate) fn identifier(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("is empty".to_string());
     }
-    let inner = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) || !text.chars().all(inner) {
+    if !is_identifier(text) {
         return Err(format!(
             "{} is no plain identifier: letters, digits, `.`, `_` and `-`, beginning with a letter or digit",
             quoted(text)

@@ -12,7 +12,7 @@ use super::preflight::{Judged, Preflight, preflight};
 use super::spec::{CreateSpec, OVERLAY_ROOM, Overlay};
 use crate::error::Result;
 use crate::host::HostSession;
-use crate::image::identity::{Identity, pin_of};
+use crate::image::identity::{Identity, base_volume, pin_of};
 use crate::image::pull::{Foreseen, PullObserver, ensure_disk_fits, foresee};
 use crate::image::ready::{BaseImage, find_ready};
 use crate::image::room::ensure_room;
@@ -177,7 +177,7 @@ fn to_be_pulled(
     let pinned = || pin_of(&spec.image).map(|pin| Identity::pinned(&spec.image, pin));
     let volume = match identity.or_else(pinned) {
         Some(identity) => identity.base_volume(),
-        None => format!("base-{}-?.{}", spec.image.key, spec.image.format.as_str()),
+        None => base_volume(&spec.image.key, "?", spec.image.format),
     };
     BaseImage {
         path: path(&volume),

@@ -74,6 +74,8 @@ pub struct Item {
     pub goes: bool,
     /// Whether it is gone.
     pub deleted: bool,
+    /// Whether it stays only for now: somebody else is at work on it.
+    pub busy: bool,
 }
 
 /// What a run found and did.

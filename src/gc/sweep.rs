@@ -38,6 +38,8 @@ enum Done {
     Gone,
     /// It was kept after all.
     Kept(String),
+    /// It was kept for now, as somebody else is at work on it.
+    Busy(String),
 }
 
 /// Deletes what was decided to go on this host; what fails doesn't stop the rest.
@@ -72,6 +74,10 @@ pub fn sweep_host(
             Ok(Done::Deleted) => shown.iter_mut().for_each(|item| item.deleted = true),
             Ok(Done::Gone) => shown.clear(),
             Ok(Done::Kept(why)) => keep(&mut shown, &why),
+            Ok(Done::Busy(why)) => {
+                keep(&mut shown, &why);
+                shown.iter_mut().for_each(|item| item.busy = true);
+            }
             Err(error) if error.reason() == Reason::InDoubt => {
                 keep(&mut shown, &format!("in doubt: {}", error.nearest()));
             }
@@ -270,6 +276,7 @@ impl Sweep<'_> {
             Removal::Removed(true) => Done::Deleted,
             Removal::Removed(false) => Done::Gone,
             Removal::Kept(why) => Done::Kept(why),
+            Removal::Busy(why) => Done::Busy(why),
         })
     }
 

@@ -7,13 +7,11 @@ use jiff::Timestamp;
 use super::digest::sha256_hex;
 use super::sums::{Algorithm, Checksum};
 use crate::config::{Image, ImageFormat};
+use crate::name::BASE_IMAGE_PREFIX;
 use crate::url::SecretUrl;
 
-/// A base volume's name starts with this; instance names can't.
-pub const BASE_PREFIX: &str = "base-";
-
 /// Hex digits of the content's id in a volume's name.
-const ID_DIGITS: usize = 16;
+pub(super) const ID_DIGITS: usize = 16;
 
 /// The key that images given by URL on the command line go under.
 pub const URL_KEY: &str = "url";
@@ -50,6 +48,8 @@ pub struct Identity {
     pub format: ImageFormat,
     /// The digest the published bytes must have.
     pub pin: Option<Checksum>,
+    /// Whether that was read beside the image (`checksumUrl`), and so may change with it.
+    pub pin_is_published: bool,
 }
 
 impl Identity {
@@ -62,6 +62,15 @@ impl Identity {
             source: source_of(image),
             format: image.format,
             pin: Some(pin),
+            pin_is_published: false,
+        }
+    }
+
+    /// Of an image whose digest is published beside it.
+    pub fn published(image: &Image, pin: Checksum) -> Self {
+        Identity {
+            pin_is_published: true,
+            ..Self::pinned(image, pin)
         }
     }
 
@@ -81,22 +90,18 @@ impl Identity {
             source: source_of(image),
             format: image.format,
             pin: None,
+            pin_is_published: false,
         }
     }
 
     /// The base volume's name.
     pub fn base_volume(&self) -> String {
-        format!(
-            "{BASE_PREFIX}{}-{}.{}",
-            self.key,
-            self.id,
-            self.format.as_str()
-        )
+        base_volume(&self.key, &self.id, self.format)
     }
 
     /// The name the operator's own cache has for this image; read, never changed.
     pub fn operator_volume(&self) -> String {
-        format!("{BASE_PREFIX}{}.{}", self.key, self.format.as_str())
+        format!("{BASE_IMAGE_PREFIX}{}.{}", self.key, self.format.as_str())
     }
 
     /// Whether a marker vouches for the content wanted.
@@ -121,15 +126,9 @@ pub fn source_of_url(url: &SecretUrl) -> String {
     sha256_hex(url.identity().as_bytes())[..ID_DIGITS].to_owned()
 }
 
-/// Whether a volume is named like a base image of this image's key and format, whatever its content.
-pub fn is_generation_of(image: &Image, volume: &str) -> bool {
-    let id = volume
-        .strip_prefix(BASE_PREFIX)
-        .and_then(|rest| rest.strip_prefix(&image.key))
-        .and_then(|rest| rest.strip_prefix('-'))
-        .and_then(|rest| rest.strip_suffix(image.format.as_str()))
-        .and_then(|rest| rest.strip_suffix('.'));
-    id.is_some_and(|id| id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+/// The name of a base volume with this content.
+pub fn base_volume(key: &str, id: &str, format: ImageFormat) -> String {
+    format!("{BASE_IMAGE_PREFIX}{key}-{id}.{}", format.as_str())
 }
 
 /// The marker's name for a base volume.
@@ -274,22 +273,6 @@ pub(crate) mod tests {
         assert_eq!(at("a", 1), at("a", 1));
         assert_ne!(at("a", 1), at("b", 1));
         assert_ne!(at("a", 1), at("a", 2));
-    }
-
-    #[test]
-    fn generations_are_told_by_their_names() {
-        let table = [
-            ("base-debian-13-0123456789abcdef.qcow2", true),
-            ("base-debian-13-0123456789abcdef.raw", false),
-            ("base-debian-13-0123456789abcdef.qcow2.sha256", false),
-            ("base-debian-13-0123456789abcde.qcow2", false),
-            ("base-debian-13-slim-0123456789abcdef.qcow2", false),
-            ("base-debian-13.qcow2", false),
-            ("base-debian-1-0123456789abcdef.qcow2", false),
-        ];
-        for (volume, wanted) in table {
-            assert_eq!(is_generation_of(&image(), volume), wanted, "{volume}");
-        }
     }
 
     #[test]

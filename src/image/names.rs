@@ -1,10 +1,8 @@
 //! Which volumes have the names of base images. A name alone proves nothing; it says where proof is to be sought.
 
-use super::identity::{BASE_PREFIX, claim_volume, marker_volume};
-use crate::config::Image;
-
-/// Hex digits of the content's id in a base volume's name.
-const ID_DIGITS: usize = 16;
+use super::identity::{ID_DIGITS, claim_volume, marker_volume};
+use crate::config::{Image, ImageFormat};
+use crate::name::{BASE_IMAGE_PREFIX, is_identifier};
 
 /// A volume's name that has the form of our base images': `base-<key>-<16 hex digits>.<format>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,29 +13,28 @@ pub struct BaseName {
     pub key: String,
     /// The content's id.
     pub id: String,
-    /// The format, as in the name.
-    pub format: String,
+    /// The disk format.
+    pub format: ImageFormat,
 }
 
 impl BaseName {
     /// Reads a base volume's name.
     pub fn parse(volume: &str) -> Option<Self> {
-        let rest = volume.strip_prefix(BASE_PREFIX)?;
-        let (stem, format) = rest.rsplit_once('.')?;
+        let (stem, format) = stem_and_format(volume)?;
         let (key, id) = stem.rsplit_once('-')?;
         let lower_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let ours = matches!(format, "qcow2" | "raw")
-            && id.len() == ID_DIGITS
-            && id.chars().all(lower_hex)
-            && key.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && key.chars().all(is_key);
+        let ours = id.len() == ID_DIGITS && id.chars().all(lower_hex) && is_identifier(key);
         ours.then(|| BaseName {
             volume: volume.to_owned(),
             key: key.to_owned(),
             id: id.to_owned(),
-            format: format.to_owned(),
+            format,
         })
+    }
+
+    /// Whether it is a generation of this image: of its key and format, whatever the content.
+    pub fn is_of(&self, image: &Image) -> bool {
+        self.key == image.key && self.format == image.format
     }
 }
 
@@ -53,9 +50,14 @@ pub fn base_of_claim(volume: &str) -> Option<BaseName> {
 }
 
 /// The operator's own cache: `base-<key>.<format>`, never ours.
-pub fn operator_key(volume: &str) -> Option<(&str, &str)> {
-    let (key, format) = volume.strip_prefix(BASE_PREFIX)?.rsplit_once('.')?;
-    matches!(format, "qcow2" | "raw").then_some((key, format))
+pub fn operator_key(volume: &str) -> Option<(&str, ImageFormat)> {
+    stem_and_format(volume)
+}
+
+/// The two halves of any base image's name.
+fn stem_and_format(volume: &str) -> Option<(&str, ImageFormat)> {
+    let (stem, format) = volume.strip_prefix(BASE_IMAGE_PREFIX)?.rsplit_once('.')?;
+    Some((stem, ImageFormat::from_word(format)?))
 }
 
 /// A name of ours, unless the configuration has a key that makes the operator's own cache look like that.
@@ -64,7 +66,7 @@ pub fn our_name(volume: &str, images: &[Image]) -> Option<BaseName> {
     let operators = operator_key(volume).is_some_and(|(key, format)| {
         images
             .iter()
-            .any(|image| image.key == key && image.format.as_str() == format)
+            .any(|image| image.key == key && image.format == format)
     });
     (!operators).then_some(name)
 }
@@ -72,13 +74,14 @@ pub fn our_name(volume: &str, images: &[Image]) -> Option<BaseName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::identity::tests::image;
 
     #[test]
     fn base_names_are_read_and_look_alikes_are_not() {
         let base = BaseName::parse("base-debian-13.1_x-0123456789abcdef.qcow2").unwrap();
         assert_eq!(
-            (base.key.as_str(), base.id.as_str(), base.format.as_str()),
-            ("debian-13.1_x", "0123456789abcdef", "qcow2")
+            (base.key.as_str(), base.id.as_str(), base.format),
+            ("debian-13.1_x", "0123456789abcdef", ImageFormat::Qcow2)
         );
         assert!(BaseName::parse("base-a-0123456789abcdef.raw").is_some());
         for other in [
@@ -102,6 +105,24 @@ mod tests {
     }
 
     #[test]
+    fn generations_are_told_by_their_names() {
+        let table = [
+            ("base-debian-13-0123456789abcdef.qcow2", true),
+            ("base-debian-13-0123456789ABCDEF.qcow2", false),
+            ("base-debian-13-0123456789abcdef.raw", false),
+            ("base-debian-13-0123456789abcdef.qcow2.sha256", false),
+            ("base-debian-13-0123456789abcde.qcow2", false),
+            ("base-debian-13-slim-0123456789abcdef.qcow2", false),
+            ("base-debian-13.qcow2", false),
+            ("base-debian-1-0123456789abcdef.qcow2", false),
+        ];
+        for (volume, wanted) in table {
+            let is_of = BaseName::parse(volume).is_some_and(|name| name.is_of(&image()));
+            assert_eq!(is_of, wanted, "{volume}");
+        }
+    }
+
+    #[test]
     fn markers_and_claims_belong_to_a_base() {
         let volume = "base-a-0123456789abcdef.qcow2";
         assert_eq!(
@@ -117,7 +138,7 @@ mod tests {
         assert_eq!(base_of_claim("base-a.qcow2.claim"), None);
         assert_eq!(
             operator_key("base-debian-13.qcow2"),
-            Some(("debian-13", "qcow2"))
+            Some(("debian-13", ImageFormat::Qcow2))
         );
         assert_eq!(operator_key("base-x.iso"), None);
     }

@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::identity::{
-    Identity, MARKER_LIMIT, Marker, is_generation_of, marker_volume, pin_of, source_of,
-};
+use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume, pin_of, source_of};
+use super::names::BaseName;
 use crate::config::{Image, ImageFormat};
 use crate::error::Result;
 use crate::libvirt::Hypervisor;
@@ -61,16 +60,7 @@ pub fn find_kept(
     if let Some(pin) = pin_of(image) {
         return find_ready(hypervisor, pool, &Identity::pinned(image, pin));
     }
-    let mut generations = Vec::new();
-    for volume in hypervisor.list_volumes(pool)? {
-        if !is_generation_of(image, &volume) {
-            continue;
-        }
-        let marker = hypervisor.download_volume(pool, &marker_volume(&volume), MARKER_LIMIT)?;
-        let marker = marker.as_deref().and_then(Marker::parse);
-        generations.extend(marker.map(|marker| (volume, marker)));
-    }
-    for (volume, marker) in newest_first(image, generations) {
+    for (volume, marker) in newest_first(generations(hypervisor, pool, image)?) {
         // One that is being deleted meanwhile is passed over.
         if let Some(xml) = hypervisor.find_volume_xml(pool, &volume)? {
             return described(volume, marker, &xml, image.format).map(Some);
@@ -79,15 +69,50 @@ pub fn find_kept(
     Ok(None)
 }
 
-/// The generations that came from the image's URL, verified where the configuration has them verified by now.
-fn newest_first(image: &Image, mut generations: Vec<(String, Marker)>) -> Vec<(String, Marker)> {
-    let source = source_of(image);
-    generations.retain(|(_, marker)| {
-        let verified = marker.verified.as_deref().is_some_and(|by| by != "nothing");
-        marker.source.as_ref() == Some(&source) && (verified || image.checksum_url.is_none())
-    });
+/// Whether this generation of an image without a pin may be used without asking the server: it came from the image's URL,
+/// and was verified where the configuration has it verified by now.
+pub fn serves(image: &Image, marker: &Marker) -> bool {
+    let verified = marker.verified.as_deref().is_some_and(|by| by != "nothing");
+    marker.source.as_ref() == Some(&source_of(image)) && (verified || image.checksum_url.is_none())
+}
+
+/// The base volumes on this host that may be used without asking the server, with their markers.
+pub(super) fn generations(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    image: &Image,
+) -> Result<Vec<(String, Marker)>> {
+    let mut generations = Vec::new();
+    for volume in hypervisor.list_volumes(pool)? {
+        if !BaseName::parse(&volume).is_some_and(|name| name.is_of(image)) {
+            continue;
+        }
+        let marker = hypervisor.download_volume(pool, &marker_volume(&volume), MARKER_LIMIT)?;
+        let marker = marker.as_deref().and_then(Marker::parse);
+        let marker = marker.filter(|marker| serves(image, marker));
+        generations.extend(marker.map(|marker| (volume, marker)));
+    }
+    Ok(generations)
+}
+
+fn newest_first(mut generations: Vec<(String, Marker)>) -> Vec<(String, Marker)> {
     generations.sort_by_key(|(_, marker)| Reverse(marker.pulled()));
     generations
+}
+
+/// The same image once more, where it is still what it was.
+pub fn find_again(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    base: &BaseImage,
+) -> Result<Option<BaseImage>> {
+    let (marker, xml) = parallel::both(
+        || hypervisor.download_volume(pool, &marker_volume(&base.volume), MARKER_LIMIT),
+        || hypervisor.find_volume_xml(pool, &base.volume),
+    );
+    let marker = marker?.as_deref().and_then(Marker::parse);
+    let is_same = marker.is_some_and(|marker| marker.sha256 == base.sha256);
+    Ok(xml?.filter(|_| is_same).map(|_| base.clone()))
 }
 
 fn find_vouched(
@@ -120,62 +145,109 @@ pub(super) fn described(
     format: ImageFormat,
 ) -> Result<BaseImage> {
     let info = VolumeInfo::parse(xml)?;
-    // Before the pool's next refresh libvirt may still call an image raw and its file size its capacity.
-    let probed = (info.format.as_deref() == Some("qcow2")).then_some(info.capacity);
-    let raw = (format == ImageFormat::Raw).then_some(info.capacity);
+    let sizes = Sizes::of(Some(&marker), &info, format);
     Ok(BaseImage {
         volume,
         path: info.path,
         format,
         sha256: marker.sha256,
-        size: marker.size.unwrap_or(info.allocation),
-        virtual_size: marker.virtual_size.or(probed).or(raw),
+        size: sizes.stored,
+        virtual_size: sizes.virtual_size,
         verified: marker.verified.unwrap_or_else(|| "sha256".to_owned()),
     })
+}
+
+/// How large a base image is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The volume's bytes.
+    pub stored: u64,
+    /// The disk as a guest sees it, where that is known.
+    pub virtual_size: Option<u64>,
+}
+
+impl Sizes {
+    /// By its marker, and where that doesn't say (the operator's holds the digest alone), by what libvirt says.
+    pub fn of(marker: Option<&Marker>, info: &VolumeInfo, format: ImageFormat) -> Self {
+        // Before the pool's next refresh libvirt may still call an image raw and its file size its capacity.
+        let is_probed = info.format.as_deref() == Some(ImageFormat::Qcow2.as_str());
+        let probed = (is_probed || format == ImageFormat::Raw).then_some(info.capacity);
+        Sizes {
+            stored: marker
+                .and_then(|marker| marker.size)
+                .or(info.physical)
+                .unwrap_or(info.allocation),
+            virtual_size: marker.and_then(|marker| marker.virtual_size).or(probed),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Firmware;
+    use crate::image::identity::source_of_url;
+    use crate::image::identity::tests::image;
 
     #[test]
-    fn the_newest_generation_of_the_same_url_is_taken() {
-        let image = Image {
-            key: "url".into(),
-            url: "https://example.net/a.qcow2".into(),
-            sha256: None,
-            sha512: None,
-            checksum_url: None,
-            format: ImageFormat::Qcow2,
-            firmware: Firmware::Uefi,
+    fn sizes_are_the_markers_and_else_libvirts() {
+        let mut info = crate::inventory::tests::volume("base-a.qcow2");
+        (info.capacity, info.allocation, info.physical) = (30, 10, None);
+        let of = |marker: Option<&Marker>, info: &VolumeInfo, format| {
+            let sizes = Sizes::of(marker, info, format);
+            (sizes.stored, sizes.virtual_size)
         };
-        let generation = |name: &str, source: Option<String>, pulled_at: &str| {
+        let marker = Marker {
+            size: Some(7),
+            virtual_size: Some(8),
+            ..Marker::default()
+        };
+        let bare = Marker::default();
+        info.format = Some("qcow2".into());
+        assert_eq!(of(Some(&marker), &info, ImageFormat::Qcow2), (7, Some(8)));
+        assert_eq!(of(Some(&bare), &info, ImageFormat::Qcow2), (10, Some(30)));
+        info.physical = Some(20);
+        assert_eq!(of(None, &info, ImageFormat::Qcow2), (20, Some(30)));
+        // Not probed yet, the capacity is the file's; a raw disk's is its own.
+        info.format = Some("raw".into());
+        assert_eq!(of(None, &info, ImageFormat::Qcow2), (20, None));
+        assert_eq!(of(None, &info, ImageFormat::Raw), (20, Some(30)));
+    }
+
+    #[test]
+    fn what_came_from_the_url_and_is_verified_where_it_is_to_be_serves() {
+        let image = image();
+        let from = |url: &str, verified: &str| Marker {
+            source: Some(source_of_url(&url.into())),
+            verified: Some(verified.to_owned()),
+            ..Marker::default()
+        };
+        let own = from(image.url.expose(), "nothing");
+        assert!(serves(&image, &own));
+        assert!(!serves(&image, &from("https://example.net/b", "sha256")));
+        assert!(!serves(&image, &Marker::default()));
+        let checked = Image {
+            checksum_url: Some("https://example.net/SHA256SUMS".into()),
+            ..image.clone()
+        };
+        assert!(!serves(&checked, &own));
+        assert!(serves(&checked, &from(image.url.expose(), "sha256")));
+    }
+
+    #[test]
+    fn the_newest_generation_is_taken() {
+        let generation = |name: &str, pulled_at: &str| {
             let marker = Marker {
-                source,
                 pulled_at: Some(pulled_at.to_owned()),
                 ..Marker::default()
             };
             (name.to_owned(), marker)
         };
-        let other = Image {
-            url: "https://example.net/b.qcow2".into(),
-            ..image.clone()
-        };
-        let generations = vec![
-            generation("old", Some(source_of(&image)), "2026-01-02T03:04:05Z"),
-            generation("later", Some(source_of(&image)), "2026-01-02T03:04:05.002Z"),
-            generation("new", Some(source_of(&image)), "2026-02-02T03:04:05Z"),
-            generation("other", Some(source_of(&other)), "2026-03-02T03:04:05Z"),
-            generation("unknown", None, "2026-03-02T03:04:05Z"),
-        ];
-        let sorted = newest_first(&image, generations);
+        let sorted = newest_first(vec![
+            generation("old", "2026-01-02T03:04:05Z"),
+            generation("later", "2026-01-02T03:04:05.002Z"),
+            generation("new", "2026-02-02T03:04:05Z"),
+        ]);
         let names: Vec<&str> = sorted.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["new", "later", "old"]);
-        let checked = Image {
-            checksum_url: Some("https://example.net/SHA256SUMS".into()),
-            ..image
-        };
-        assert_eq!(newest_first(&checked, sorted), []);
     }
 }

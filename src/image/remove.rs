@@ -22,6 +22,8 @@ pub enum Removal {
     Removed(bool),
     /// It was left alone, for this reason.
     Kept(String),
+    /// It was left alone for now: somebody else is at work on it.
+    Busy(String),
 }
 
 /// Removes the base volume and its marker. `dead` is the claim of a dead pull that may be taken over, exactly as it
@@ -40,10 +42,10 @@ pub fn remove(
     if let Some(dead) = dead
         && !remove_claim(host, &**hypervisor, base, dead)?
     {
-        return Ok(Removal::Kept("its claim has changed".to_owned()));
+        return Ok(Removal::Busy("its claim has changed".to_owned()));
     }
     let claim = match try_claim(host, hypervisor, base, || ())? {
-        Tried::Held => return Ok(Removal::Kept("it is being pulled".to_owned())),
+        Tried::Held => return Ok(Removal::Busy("it is being pulled".to_owned())),
         Tried::Claimed(claim, ()) => claim,
     };
     let settled = match dead {
@@ -52,7 +54,7 @@ pub fn remove(
     };
     let removed = match settled {
         Ok(true) => remove_claimed(host, &claim, base, objection),
-        Ok(false) => Ok(Removal::Kept("it is being pulled".to_owned())),
+        Ok(false) => Ok(Removal::Busy("it is being pulled".to_owned())),
         Err(error) => return Err(give_up(host, claim, error)),
     };
     let released = claim.release();
@@ -60,7 +62,7 @@ pub fn remove(
     released.map(|()| match removal {
         // The dead claim was a thing that went, too.
         Removal::Removed(any) => Removal::Removed(any || dead.is_some()),
-        kept @ Removal::Kept(_) => kept,
+        kept => kept,
     })
 }
 

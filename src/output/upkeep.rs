@@ -103,19 +103,14 @@ impl ImageRecord {
     pub fn new(host: &str, base: &Base<'_>, instances: Vec<String>, now: Timestamp) -> Self {
         let marker = base.marker;
         let pulled = marker.and_then(Marker::pulled);
-        let probed =
-            (base.volume.format.as_deref() == Some("qcow2")).then_some(base.volume.capacity);
         ImageRecord {
             host: host.to_owned(),
             image: base.key.clone(),
             id: base.id.clone(),
             volume: base.volume.name.clone(),
             state: base.state.as_str(),
-            size_bytes: marker
-                .and_then(|marker| marker.size)
-                .or(base.volume.physical)
-                .unwrap_or(base.volume.allocation),
-            virtual_size_bytes: marker.and_then(|marker| marker.virtual_size).or(probed),
+            size_bytes: base.sizes.stored,
+            virtual_size_bytes: base.sizes.virtual_size,
             pulled_at: pulled.map(units::timestamp),
             verified_against: marker.and_then(|marker| marker.verified.clone()),
             sha256: marker.map(|marker| marker.sha256.clone()),
@@ -159,6 +154,9 @@ impl Row for ImageRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ImageFormat;
+    use crate::gc::plan::Claimed;
+    use crate::image::ready::Sizes;
 
     #[test]
     fn a_pull_is_told_to_the_second_as_all_times_are() {
@@ -172,7 +170,9 @@ mod tests {
             key: "a".into(),
             id: None,
             marker: Some(&marker),
+            sizes: Sizes::of(Some(&marker), &volume, ImageFormat::Qcow2),
             state: BaseState::Ready,
+            claim: Claimed::Free,
             wanted: true,
             users: Vec::new(),
         };

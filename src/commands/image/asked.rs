@@ -108,9 +108,11 @@ impl<'a> Asked<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gc::plan::BaseState;
+    use crate::config::ImageFormat;
+    use crate::gc::plan::{BaseState, Claimed};
     use crate::image::identity::Marker;
     use crate::image::names::BaseName;
+    use crate::image::ready::Sizes;
     use crate::inventory::tests::volume;
     use crate::xml::volume::VolumeInfo;
 
@@ -207,7 +209,9 @@ mod tests {
             key: BaseName::parse(&volume.name).unwrap().key,
             id: None,
             marker,
+            sizes: Sizes::of(marker, volume, ImageFormat::Qcow2),
             state: BaseState::Ready,
+            claim: Claimed::Free,
             wanted: false,
             users: Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! Which base images go: unfinished ones that nobody writes, and with `--images` unused ones that the configuration
 //! doesn't want. Also what `image list` shows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
@@ -10,6 +10,7 @@ use crate::config::Image;
 use crate::gc::inventory::{ClaimOwner, ClaimView, HostView, MarkerView};
 use crate::image::identity::{Identity, Marker, claim_volume, marker_volume, pin_of};
 use crate::image::names::{BaseName, operator_key, our_name};
+use crate::image::ready::{Sizes, serves};
 use crate::owner::Liveness;
 use crate::units;
 use crate::xml::volume::VolumeInfo;
@@ -25,12 +26,29 @@ pub struct Base<'a> {
     pub id: Option<String>,
     /// Its marker, where it is valid.
     pub marker: Option<&'a Marker>,
+    /// How large it is.
+    pub sizes: Sizes,
     /// How far it is.
     pub state: BaseState,
+    /// Whether a pull is at work on it, whatever its state.
+    pub claim: Claimed<'a>,
     /// Whether the configuration wants this content.
     pub wanted: bool,
     /// Who uses it.
     pub users: Vec<String>,
+}
+
+/// Whether a pull is at work on a base image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claimed<'a> {
+    /// Nobody claims it.
+    Free,
+    /// A pull that is dead did; its claim's content.
+    Dead(&'a [u8]),
+    /// Somebody does, or may, for this reason.
+    Busy(String),
+    /// The claim is something else.
+    Doubt(String),
 }
 
 /// How far a base image is.
@@ -73,7 +91,7 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
         kept: BTreeSet::new(),
     };
     let judge = Judge::new(view, &rules, now);
-    let newest = newest(view);
+    let wanted = wanted(view, images);
     let base = |volume: &'a VolumeInfo| {
         let users = || view.files.seen_users_of(&volume.path);
         let Some(name) = our_name(&volume.name, images) else {
@@ -82,26 +100,27 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
                 key: key.to_owned(),
                 id: None,
                 marker: None,
+                sizes: Sizes::of(None, volume, format),
                 state: BaseState::Operator,
+                claim: Claimed::Free,
                 wanted: images
                     .iter()
-                    .any(|image| image.key == key && image.format.as_str() == format),
+                    .any(|image| image.key == key && image.format == format),
                 users: users(),
                 volume,
             });
         };
         let marker = valid_marker(view, &name);
-        let busy = view
-            .claims
-            .get(&name.volume)
-            .is_some_and(|claim| ensure_claim_dead(&judge, &name, claim).is_err());
+        let claim = claimed(view, &judge, &name);
         Some(Base {
-            state: match (marker, busy) {
+            state: match (marker, &claim) {
                 (Some(_), _) => BaseState::Ready,
-                (None, true) => BaseState::Pulling,
-                (None, false) => BaseState::Unfinished,
+                (None, Claimed::Busy(_) | Claimed::Doubt(_)) => BaseState::Pulling,
+                (None, Claimed::Free | Claimed::Dead(_)) => BaseState::Unfinished,
             },
-            wanted: marker.is_some_and(|marker| is_wanted(&name, marker, images, &newest)),
+            claim,
+            wanted: marker.is_some() && wanted.contains(name.volume.as_str()),
+            sizes: Sizes::of(marker, volume, name.format),
             key: name.key,
             id: Some(name.id),
             marker,
@@ -113,6 +132,17 @@ pub fn bases<'a>(view: &'a HostView, images: &[Image], now: Timestamp) -> Vec<Ba
     files.filter_map(base).collect()
 }
 
+fn claimed<'a>(view: &'a HostView, judge: &Judge<'_>, name: &BaseName) -> Claimed<'a> {
+    let Some(claim) = view.claims.get(&name.volume) else {
+        return Claimed::Free;
+    };
+    match ensure_claim_dead(judge, name, claim) {
+        Ok(()) => Claimed::Dead(&claim.content),
+        Err(why) if claim.owner == ClaimOwner::Other => Claimed::Doubt(why),
+        Err(why) => Claimed::Busy(why),
+    }
+}
+
 fn valid_marker<'a>(view: &'a HostView, name: &BaseName) -> Option<&'a Marker> {
     match view.markers.get(&name.volume) {
         Some(MarkerView::Valid(marker)) => Some(marker),
@@ -122,7 +152,7 @@ fn valid_marker<'a>(view: &'a HostView, name: &BaseName) -> Option<&'a Marker> {
 
 pub(super) fn decide(judge: &Judge<'_>) -> Vec<Decision> {
     let view = judge.view;
-    let newest = newest(view);
+    let wanted = wanted(view, judge.rules.images);
     let mut names: Vec<BaseName> = Vec::new();
     let files = view.files.volumes.iter().filter(|volume| volume.is_file);
     let volumes = files.map(|volume| &volume.name);
@@ -140,7 +170,7 @@ pub(super) fn decide(judge: &Judge<'_>) -> Vec<Decision> {
             let base = view.files.volume(&name.volume);
             let claim = view.claims.get(&name.volume);
             match (base, valid_marker(view, name)) {
-                (Some(base), Some(marker)) => decide_ready(judge, name, base, marker, &newest)
+                (Some(base), Some(marker)) => decide_ready(judge, name, base, marker, &wanted)
                     .or_else(|| dead_claim(judge, name, claim?)),
                 (Some(base), None) => decide_unfinished(judge, name, base),
                 (None, _) => decide_record(judge, name),
@@ -186,9 +216,9 @@ fn decide_ready(
     name: &BaseName,
     base: &VolumeInfo,
     marker: &Marker,
-    newest: &Newest,
+    wanted: &BTreeSet<&str>,
 ) -> Option<Decision> {
-    if !judge.rules.scope.images || is_wanted(name, marker, judge.rules.images, newest) {
+    if !judge.rules.scope.images || wanted.contains(name.volume.as_str()) {
         return None;
     }
     let claim = judge.view.claims.get(&name.volume);
@@ -316,36 +346,37 @@ fn ensure_claim_dead(judge: &Judge<'_>, name: &BaseName, claim: &ClaimView) -> R
         .map_err(|why| format!("perhaps it is being pulled: its claim is {why}"))
 }
 
-/// When the newest of each image (key and format) was pulled.
-type Newest = BTreeMap<(String, String), Timestamp>;
-
-fn newest(view: &HostView) -> Newest {
-    let mut newest = Newest::new();
-    for (base, marker) in &view.markers {
-        let MarkerView::Valid(marker) = marker else {
-            continue;
-        };
-        let (Some(name), Some(pulled)) = (BaseName::parse(base), marker.pulled()) else {
-            continue;
-        };
-        if view.files.volume(base).is_some() {
-            let latest = newest.entry((name.key, name.format)).or_insert(pulled);
-            *latest = pulled.max(*latest);
-        }
-    }
-    newest
-}
-
-/// Whether the configuration wants this content: a pinned image by its digest, a moving one the newest pulled.
-fn is_wanted(name: &BaseName, marker: &Marker, images: &[Image], newest: &Newest) -> bool {
-    images
+/// The base volumes whose content the configuration wants: of a pinned image what has its digest, of a moving one the
+/// newest of those that a create would take. Where there is none such (the URL was changed, and not pulled since), the
+/// newest of its key and format stays.
+fn wanted<'a>(view: &'a HostView, images: &[Image]) -> BTreeSet<&'a str> {
+    let generations: Vec<(BaseName, &'a str, &'a Marker)> = view
+        .markers
         .iter()
-        .filter(|image| image.key == name.key && image.format.as_str() == name.format)
-        .any(|image| {
-            if let Some(pin) = pin_of(image) {
-                return Identity::pinned(image, pin).is_vouched_by(marker);
-            }
-            let latest = newest.get(&(name.key.clone(), name.format.clone()));
-            latest.copied() == marker.pulled()
+        .filter(|(base, _)| view.files.volume(base).is_some())
+        .filter_map(|(base, marker)| match marker {
+            MarkerView::Valid(marker) => Some((BaseName::parse(base)?, base.as_str(), &**marker)),
+            _ => None,
         })
+        .collect();
+    let mut wanted = BTreeSet::new();
+    for image in images {
+        let mut own: Vec<(&'a str, &'a Marker)> = generations
+            .iter()
+            .filter(|(name, ..)| name.is_of(image))
+            .map(|(_, base, marker)| (*base, *marker))
+            .collect();
+        if let Some(pin) = pin_of(image) {
+            let identity = Identity::pinned(image, pin);
+            own.retain(|(_, marker)| identity.is_vouched_by(marker));
+        } else {
+            if own.iter().any(|(_, marker)| serves(image, marker)) {
+                own.retain(|(_, marker)| serves(image, marker));
+            }
+            let latest = own.iter().filter_map(|(_, marker)| marker.pulled()).max();
+            own.retain(|(_, marker)| marker.pulled() == latest);
+        }
+        wanted.extend(own.into_iter().map(|(base, _)| base));
+    }
+    wanted
 }

@@ -21,7 +21,7 @@ use crate::name::InstanceName;
 use crate::seed::SeedMark;
 use crate::sharing::Sharing;
 
-pub use images::{Base, BaseState, bases};
+pub use images::{Base, BaseState, Claimed, bases};
 pub use instances::MARK_UNREADABLE;
 pub(super) use instances::judge as judge_instance;
 pub(super) use leftovers::shared_by;
@@ -193,6 +193,7 @@ impl Decision {
             reason: reason.clone(),
             goes,
             deleted: false,
+            busy: false,
         };
         match &self.target {
             Target::Instance { name, .. } => vec![item(Some(name), None)],

@@ -3,7 +3,7 @@
 use super::images::*;
 use super::*;
 use crate::gc::inventory::{ClaimOwner, MarkerView};
-use crate::image::identity::Marker;
+use crate::image::identity::{Marker, source_of};
 use crate::inventory::PoolVolume;
 use crate::inventory::tests::{disk, overlay};
 use crate::owner::Liveness;
@@ -182,6 +182,90 @@ fn of_a_moving_image_the_newest_stays() {
     assert_eq!(words(&decided), [format!("+unfinished {NEWER}.sha256")]);
 }
 
+/// A host with two generations that are ready: `BASE`, pulled an hour ago, and `NEWER`, half an hour ago.
+fn two(older: Marker, newer: Marker) -> HostView {
+    let mut view = unfinished();
+    view.files
+        .volumes
+        .push(written(volume(NEWER), ago(HOURS / 2)));
+    let at = |marker, seconds| {
+        MarkerView::Valid(Box::new(Marker {
+            pulled_at: Some(ago(seconds).to_string()),
+            ..marker
+        }))
+    };
+    add_marker(&mut view, BASE, at(older, HOURS));
+    add_marker(&mut view, NEWER, at(newer, HOURS / 2));
+    view
+}
+
+#[test]
+fn of_a_moving_image_that_stays_which_a_create_would_take() {
+    let at = |url: &str| Image {
+        url: url.into(),
+        ..image("a", None)
+    };
+    let (a, b) = (at("https://example.org/a"), at("https://example.org/b"));
+    let checked = Image {
+        checksum_url: Some("https://example.org/SHA256SUMS".into()),
+        ..a.clone()
+    };
+    let from = |image: &Image| Marker {
+        source: Some(source_of(image)),
+        ..marker(now())
+    };
+    let unchecked = Marker {
+        verified: Some("nothing".to_owned()),
+        ..from(&a)
+    };
+    let newer_goes = format!("+image {NEWER}");
+    let table: [(&str, HostView, Vec<Image>, &[&str]); 6] = [
+        (
+            "the URL was another for a while",
+            two(from(&a), from(&b)),
+            vec![a.clone()],
+            &[&newer_goes],
+        ),
+        (
+            "the URL was changed",
+            two(from(&a), from(&b)),
+            vec![b.clone()],
+            IMAGE_GOES,
+        ),
+        (
+            "two providers' images of one key",
+            two(from(&a), from(&b)),
+            vec![a.clone(), b.clone()],
+            NOTHING,
+        ),
+        (
+            "two of one URL",
+            two(from(&a), from(&a)),
+            vec![a.clone(), b.clone()],
+            IMAGE_GOES,
+        ),
+        (
+            "the new URL isn't pulled yet",
+            two(from(&a), from(&a)),
+            vec![b],
+            IMAGE_GOES,
+        ),
+        (
+            "the newer one isn't verified as it is to be",
+            two(from(&a), unchecked),
+            vec![checked],
+            &[&newer_goes],
+        ),
+    ];
+    for (about, view, images, expected) in table {
+        let shown = bases(&view, &images, now());
+        let wanted = shown.iter().filter(|base| base.wanted).count();
+        assert_eq!(wanted, 2 - expected.len(), "{about}");
+        let decided = plan(&[view], &rules(None, &images), now());
+        assert_eq!(words(&decided), expected, "{about}: {}", reason(&decided));
+    }
+}
+
 #[test]
 fn look_alikes_and_the_operators_cache_stay() {
     let names = [
@@ -208,6 +292,33 @@ fn look_alikes_and_the_operators_cache_stay() {
     let key = "a-0123456789abcdef";
     let decided = plan(&[unfinished()], &rules(None, &[image(key, None)]), now());
     assert_eq!(words(&decided), NOTHING, "{}", reason(&decided));
+}
+
+#[test]
+fn a_ready_image_may_still_be_held_by_a_pull() {
+    let claimed = |owner, touched| {
+        let mut view = ready();
+        add_claim(&mut view, owner, touched);
+        let bases = bases(&view, &[], now());
+        let [base] = &bases[..] else {
+            panic!("one base")
+        };
+        assert_eq!(base.state, BaseState::Ready);
+        match &base.claim {
+            Claimed::Free => "free",
+            Claimed::Dead(b"word 1") => "dead",
+            Claimed::Dead(_) => "another",
+            Claimed::Busy(_) => "busy",
+            Claimed::Doubt(_) => "doubt",
+        }
+    };
+    let process = ClaimOwner::Process;
+    assert_eq!(claimed(process(Liveness::Alive), HOURS), "busy");
+    assert_eq!(claimed(process(Liveness::Unknown), 4), "busy");
+    assert_eq!(claimed(process(Liveness::Unknown), HOURS), "dead");
+    assert_eq!(claimed(process(Liveness::Gone), HOURS), "dead");
+    assert_eq!(claimed(ClaimOwner::Other, HOURS), "doubt");
+    assert_eq!(bases(&ready(), &[], now())[0].claim, Claimed::Free);
 }
 
 #[test]
