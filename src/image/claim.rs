@@ -96,9 +96,7 @@ pub(super) fn try_claim<T>(
     };
     let (written, done) = parallel::both(|| claim.keeper.write(), meanwhile);
     if let Err(error) = written {
-        let mut undo = Undo::new();
-        undo.made(claim.made());
-        return Err(undo.roll_back(host, error));
+        return Err(claim.give_up(host, error));
     }
     claim.start_heartbeat();
     Ok(Tried::Claimed(claim, done))
@@ -173,12 +171,6 @@ impl Watch {
     }
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Claim {
     /// The connection it was made over.
     pub(super) fn hypervisor(&self) -> &Arc<dyn Hypervisor> {
@@ -250,6 +242,14 @@ impl Claim {
             .hypervisor
             .delete_volume(&keeper.pool, &keeper.volume)
             .map(drop)
+    }
+
+    /// Gives the claim up because of an error, under which nothing was made.
+    pub(super) fn give_up(self, host: &HostSession, cause: Error) -> Error {
+        let mut undo = Undo::new();
+        undo.made(self.made());
+        drop(self);
+        undo.roll_back(host, cause)
     }
 
     fn start_heartbeat(&mut self) {

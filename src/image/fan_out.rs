@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use super::claim::Claim;
 use super::head;
+use super::identify::replaced;
 use super::identity::{Identity, Validators};
-use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits, give_up};
+use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits};
 use super::source::Pending;
 use super::store::{Block, Feed, Ground, Incoming, Published, store};
 use super::stream::Stream;
@@ -57,7 +58,7 @@ impl FanOut<'_> {
             Err(error) => {
                 let threads = claimants.len();
                 parallel::map(claimants, threads, |(index, host, claim, _)| {
-                    (index, Err(give_up(host, claim, error.clone())))
+                    (index, Err(claim.give_up(host, error.clone())))
                 })
             }
         }
@@ -72,11 +73,7 @@ impl FanOut<'_> {
         if self.identity.pin.is_none()
             && Identity::moving(image, &validators).id != self.identity.id
         {
-            return Err(Error::transient(
-                Reason::DownloadFailed,
-                "the image was replaced on the server while another process pulled it",
-            )
-            .hint("run the command again"));
+            return Err(replaced());
         }
         let url = download.final_url.clone();
         let about = |error: Error| about(&url, error);
@@ -135,7 +132,7 @@ impl FanOut<'_> {
                     }
                     // Nothing but the claim was made for it so far.
                     Err(((claim, _), cause)) => {
-                        let error = give_up(host, claim, no_thread(&cause));
+                        let error = claim.give_up(host, no_thread(&cause));
                         results.push((index, Err(error.on_host(host.name()))));
                     }
                 }

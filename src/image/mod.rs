@@ -6,6 +6,7 @@ mod decompress;
 pub mod digest;
 mod fan_out;
 pub mod head;
+mod identify;
 pub mod identity;
 mod lanes;
 pub mod names;

@@ -6,20 +6,18 @@
 use super::approach::Approach;
 use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::fan_out::FanOut;
-use super::identity::{Identity, pin_of};
+use super::identify::{ensure_still_published, identify};
+use super::identity::Identity;
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
-use super::source::{Pending, fetch_text};
+use super::source::Pending;
 use super::store::{Ground, usable_pool};
-use super::sums::{Checksum, find_checksum};
 use crate::cancel::Cancel;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::parallel::{self, panicked};
-use crate::undo::Undo;
 use crate::units;
-use crate::url::SecretUrl;
 
 /// What happens during a pull, for whoever shows it.
 #[derive(Debug)]
@@ -155,49 +153,6 @@ fn fetch(
     finish(&fan_out, hosts, prepared, &pending)
 }
 
-/// Finds out which content is meant: by the pinned digest, else by asking the server.
-fn identify<'a>(
-    image: &'a Image,
-    observer: &dyn PullObserver,
-    cancel: &'a Cancel,
-) -> Result<(Identity, Pending<'a>)> {
-    let url = image.url.expose();
-    let pending = Pending::new(url, cancel);
-    if let Some(pin) = pin_of(image) {
-        // Who pulls mostly lacks the image.
-        pending.prepare();
-        return Ok((Identity::pinned(image, pin), pending));
-    }
-    if let Some(sums) = &image.checksum_url {
-        pending.prepare();
-        let pin = published_pin(image, sums, cancel)?;
-        return Ok((Identity::pinned(image, pin), pending));
-    }
-    let plain_http = image.url.is_plain_http();
-    if plain_http {
-        observer.event(PullEvent::Warning(&format!(
-            "image {} comes over http without a checksum: nothing vouches for its bytes (set sha256 or sha512)",
-            image.key
-        )));
-    }
-    let download = pending.take()?;
-    let known = &download.validators;
-    if known.etag.is_none() && known.last_modified.is_none() {
-        observer.event(PullEvent::Warning(&format!(
-            "the server of image {} sends neither ETag nor Last-Modified: a newer image behind the same URL can't be noticed (set sha256, sha512 or checksumUrl)",
-            image.key
-        )));
-    }
-    let identity = Identity::moving(image, &download.validators);
-    Ok((identity, Pending::opened(download, url, cancel)))
-}
-
-fn published_pin(image: &Image, url: &SecretUrl, cancel: &Cancel) -> Result<Checksum> {
-    let text = fetch_text(url.expose(), cancel)
-        .map_err(|error| error.while_doing("fetching the checksum file"))?;
-    find_checksum(&url.to_string(), &text, image.url.file_name())
-}
-
 fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Result<Prepared> {
     let hypervisor = host.connect()?;
     let look = || find_ready(&*hypervisor, host.pool(), identity);
@@ -228,16 +183,8 @@ fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Re
             claim.release()?;
             Ok(Prepared::Ready(base))
         }
-        Err(error) => Err(give_up(host, claim, error)),
+        Err(error) => Err(claim.give_up(host, error)),
     }
-}
-
-/// Gives a claim up because of an error.
-pub(super) fn give_up(host: &HostSession, claim: Claim, cause: Error) -> Error {
-    let mut undo = Undo::new();
-    undo.made(claim.made());
-    drop(claim);
-    undo.roll_back(host, cause)
 }
 
 /// Feeds the hosts that have a claim, and waits for those where another process has it; one result for each, in order.
@@ -312,13 +259,20 @@ fn wait_for_other(fan_out: &FanOut<'_>, host: &HostSession) -> Result<Pulled> {
             Prepared::Ready(base) => return Ok(Pulled { base, fresh: false }),
             Prepared::Held => watch = Watch::new(),
             Prepared::Claimed(claim, ground) => {
-                match claim.settles(&host.cancels().work) {
+                let settled = claim.settles(&host.cancels().work);
+                let settled = settled.and_then(|is_ours| {
+                    if is_ours {
+                        ensure_still_published(image, fan_out.identity, fan_out.cancel)?;
+                    }
+                    Ok(is_ours)
+                });
+                match settled {
                     Ok(true) => {}
                     Ok(false) => {
                         watch = Watch::new();
                         continue;
                     }
-                    Err(error) => return Err(give_up(host, claim, error)),
+                    Err(error) => return Err(claim.give_up(host, error)),
                 }
                 let fed = fan_out.feed(vec![(0, host, claim, ground)], &pending);
                 return fed

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::claim::{Claim, Tried, owner_of, try_claim};
 use super::identity::{MARKER_LIMIT, claim_volume, marker_volume};
-use super::pull::give_up;
 use crate::awake::Awake;
 use crate::error::Result;
 use crate::host::HostSession;
@@ -55,7 +54,7 @@ pub fn remove(
     let removed = match settled {
         Ok(true) => remove_claimed(host, &claim, base, objection),
         Ok(false) => Ok(Removal::Busy("it is being pulled".to_owned())),
-        Err(error) => return Err(give_up(host, claim, error)),
+        Err(error) => return Err(claim.give_up(host, error)),
     };
     let released = claim.release();
     let removal = removed?;

@@ -36,16 +36,18 @@ pub fn ensure_room(
     if pool.available >= needed {
         return Ok(pool);
     }
-    Err(Error::new(
-        Class::QuotaExceeded,
-        Reason::PoolFull,
-        format!(
-            "storage pool {} has too little room: {} available, {} needed",
-            host.pool(),
-            units::bytes(pool.available),
-            units::bytes(needed)
-        ),
-    )
-    .on_host(host.name())
-    .hint(MAKE_ROOM))
+    let what = format!(
+        "storage pool {} has too little room: {} available, {} needed",
+        host.pool(),
+        units::bytes(pool.available),
+        units::bytes(needed)
+    );
+    Err(pool_full(host, what))
+}
+
+/// The error for a pool without room for what is meant to go there.
+pub(super) fn pool_full(host: &HostSession, what: String) -> Error {
+    Error::new(Class::QuotaExceeded, Reason::PoolFull, what)
+        .on_host(host.name())
+        .hint(MAKE_ROOM)
 }

@@ -12,7 +12,7 @@ use super::lanes::{Target, upload};
 use super::publish::{begin_marker, publish};
 use super::ranges::Next;
 use super::ready::BaseImage;
-use super::room::{self, POOL_RESERVE, ensure_room};
+use super::room::{self, POOL_RESERVE, ensure_room, pool_full};
 use crate::error::{Class, Error, Reason, Result};
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
@@ -320,15 +320,12 @@ pub(super) fn create(
 }
 
 fn outgrown(host: &HostSession, room: u64) -> Error {
-    Error::new(
-        Class::QuotaExceeded,
-        Reason::PoolFull,
-        format!(
-            "the image is larger than the {} that storage pool {} has room for",
-            units::bytes(room),
-            host.pool()
-        ),
-    )
+    let what = format!(
+        "the image is larger than the {} that storage pool {} has room for",
+        units::bytes(room),
+        host.pool()
+    );
+    pool_full(host, what)
 }
 
 /// Removes what an earlier pull left without a marker; refuses when anything is backed by it.

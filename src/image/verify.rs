@@ -46,7 +46,11 @@ pub(super) fn verify(identity: &Identity, ended: &Ended, origin: &Origin<'_>) ->
         origin.url,
         changed.unwrap_or_default()
     ))
-    .hint("a rolling URL (…/latest/…) changes under its checksum: use a dated URL, or checksumUrl");
+    .hint(if identity.pin_is_published {
+        "the server may be in the midst of publishing a new one: run the command again in some minutes"
+    } else {
+        "a rolling URL (…/latest/…) changes under its checksum: use a dated URL, or checksumUrl"
+    });
     if origin.end_is_certain {
         return Err(error);
     }
@@ -96,5 +100,24 @@ mod tests {
         }
         assert!(text.contains("3 bytes from https://example.net/a, last modified yesterday"));
         assert_eq!(error.hints().len(), 2);
+    }
+
+    #[test]
+    fn who_has_a_published_checksum_is_not_told_to_take_one() {
+        let ended = ended(b"abc", b"abc");
+        let origin = Origin {
+            url: "https://example.net/a",
+            last_modified: None,
+            end_is_certain: true,
+        };
+        let pin = || Checksum::from_hex(&"ab".repeat(32)).unwrap();
+        let hint = |identity: &Identity| {
+            let error = verify(identity, &ended, &origin).unwrap_err();
+            error.hints().concat()
+        };
+        assert!(hint(&Identity::pinned(&image(), pin())).contains("checksumUrl"));
+        let published = hint(&Identity::published(&image(), pin()));
+        assert!(!published.contains("checksumUrl"), "{published}");
+        assert!(published.contains("in some minutes"), "{published}");
     }
 }
