@@ -24,12 +24,16 @@ use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
 use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor};
+use crate::name::InstanceName;
 use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
 use running::{ensure_running, start};
 use spec::Overlay;
+
+/// Names of instances that one host is asked for at once.
+const LOOKS_AT_ONCE: usize = 16;
 
 /// An instance that exists and runs, as the host had it then.
 #[derive(Debug, Clone)]
@@ -116,48 +120,77 @@ fn try_ensure(
     }
 }
 
-/// Makes the image ready for several instances of one kind, on hosts that are fit for them and have no domain of that
-/// name: one download for all. One result for each; [`ensure`] finds the image then.
+/// What [`make_image_ready`] did on one host.
+pub struct Readied {
+    /// The image, where it was pulled, or found as what the server has; none where nobody needed it.
+    pub base: Result<Option<BaseImage>>,
+    /// The names that are there already, and need no image, as far as that was looked at.
+    pub there: Vec<InstanceName>,
+}
+
+/// Makes the image ready for several instances of one kind, on hosts that are fit for them and lack any of them: one
+/// download for all. One result for each host.
 pub fn make_image_ready(
-    wanted: &[(&HostSession, &CreateSpec)],
+    wanted: &[(&HostSession, Vec<&CreateSpec>)],
     observer: &dyn PullObserver,
     warn: &(dyn Fn(&HostSession, &str) + Sync),
-) -> Vec<Result<()>> {
-    let looks = parallel::map(wanted.to_vec(), wanted.len(), |(host, spec)| {
-        lacks_image(host, spec, warn)
+) -> Vec<Readied> {
+    let looks = parallel::map(wanted.iter().collect(), wanted.len(), |(host, specs)| {
+        let mut there = Vec::new();
+        let lacks = lacks_image(host, specs, warn, &mut there);
+        (lacks, there)
     });
-    let lacking = |look: &Result<bool>| matches!(look, Ok(true));
     let hosts: Vec<&HostSession> = wanted
         .iter()
         .zip(&looks)
-        .filter(|(_, look)| lacking(look))
+        .filter(|(_, (lacks, _))| matches!(lacks, Ok(true)))
         .map(|((host, _), _)| *host)
         .collect();
-    let mut pulled = match wanted.first() {
-        Some((host, spec)) if !hosts.is_empty() => {
-            pull(&image_of(spec), &hosts, observer, &host.cancels().work)
-        }
+    let spec = wanted.iter().find_map(|(_, specs)| specs.first());
+    let mut pulled = match (spec, hosts.first()) {
+        (Some(spec), Some(host)) => pull(&image_of(spec), &hosts, observer, &host.cancels().work),
         _ => Vec::new(),
     }
     .into_iter();
     looks
         .into_iter()
-        .map(|look| match look {
-            Ok(true) => pulled.next().unwrap_or_else(no_result).map(drop),
-            look => look.map(drop),
+        .map(|(lacks, there)| {
+            let base = match lacks {
+                Ok(true) => {
+                    let pulled = pulled.next().unwrap_or_else(no_result);
+                    pulled.map(|pulled| Some(pulled.base))
+                }
+                other => other.map(|_| None),
+            };
+            Readied { base, there }
         })
         .collect()
 }
 
+/// Whether the image has to be pulled for any of these. Where the first of them is there already, notes which are.
 fn lacks_image(
     host: &HostSession,
-    spec: &CreateSpec,
+    specs: &[&CreateSpec],
     warn: &(dyn Fn(&HostSession, &str) + Sync),
+    there: &mut Vec<InstanceName>,
 ) -> Result<bool> {
-    let hypervisor = host.connect()?;
-    let facts = preflight(host, &*hypervisor, spec)?;
-    if facts.existing.is_some() {
+    let Some((first, others)) = specs.split_first() else {
         return Ok(false);
+    };
+    let hypervisor = host.connect()?;
+    let facts = preflight(host, &*hypervisor, first)?;
+    if facts.existing.is_some() {
+        there.push(first.name.clone());
+        let looks = parallel::map(others.to_vec(), LOOKS_AT_ONCE, |spec| {
+            let found = hypervisor.find_domain(spec.name.as_str());
+            found.map(|found| found.map(|_| spec.name.clone()))
+        });
+        for found in looks {
+            there.extend(found?);
+        }
+        if there.len() == specs.len() {
+            return Ok(false);
+        }
     }
     let facts = facts.judged?;
     for warning in &facts.warnings {

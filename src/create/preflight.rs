@@ -8,7 +8,7 @@ use crate::find;
 use crate::host::HostSession;
 use crate::image::identity::pin_of;
 use crate::image::policy::{PullPolicy, not_kept};
-use crate::image::ready::{BaseImage, find_kept};
+use crate::image::ready::{BaseImage, find_again, find_kept};
 use crate::image::room::ensure_room;
 use crate::image::store::usable_pool;
 use crate::instance::Instance;
@@ -100,12 +100,15 @@ pub fn preflight(
     })
 }
 
-/// The image, where it is ready and its server needs no question: a pinned one's never does.
+/// The image, where it is ready and its server needs no question: this run has asked it, or the image is pinned.
 fn kept(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     spec: &CreateSpec,
 ) -> Result<Option<BaseImage>> {
+    if let Some(pulled) = &spec.pulled {
+        return find_again(hypervisor, host.pool(), pulled);
+    }
     if pin_of(&spec.image).is_none() && spec.pull == PullPolicy::Always {
         return Ok(None);
     }

@@ -33,6 +33,8 @@ pub struct CreateSpec {
     pub image: Image,
     /// When the image's server is asked.
     pub pull: PullPolicy,
+    /// The image as this run has made it ready on the host already: what the server has now, whatever else is there.
+    pub pulled: Option<BaseImage>,
     /// CPUs and memory.
     pub machine: MachineType,
     /// The disk's size in bytes.
@@ -108,13 +110,6 @@ pub struct Identity {
 }
 
 impl CreateSpec {
-    /// Notes that this run has just asked the image's server: what it pulled is the newest there is.
-    pub fn image_was_made_ready(&mut self) {
-        if self.pull == PullPolicy::Always {
-            self.pull = PullPolicy::Missing;
-        }
-    }
-
     /// A new identity.
     pub fn identify(&self) -> Identity {
         Identity {
@@ -230,6 +225,7 @@ pub(super) mod tests {
             uid_is_given: true,
             image: image(),
             pull: PullPolicy::Missing,
+            pulled: None,
             machine: MachineType {
                 key: "small".to_owned(),
                 vcpus: 1,

@@ -10,6 +10,7 @@ mod identify;
 pub mod identity;
 mod lanes;
 pub mod names;
+mod newest;
 pub mod policy;
 mod publish;
 pub mod pull;

@@ -8,6 +8,7 @@ use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::fan_out::FanOut;
 use super::identify::{ensure_still_published, identify};
 use super::identity::Identity;
+use super::newest::make_newest;
 use super::policy::{PullPolicy, look};
 use super::ready::{BaseImage, find_ready};
 use super::source::Pending;
@@ -150,7 +151,15 @@ fn fetch(
         observer,
         cancel,
     };
-    finish(&fan_out, hosts, prepared, &pending)
+    let results = finish(&fan_out, hosts, prepared, &pending);
+    // What was found or brought is what the server has now: the next create is to take that.
+    let results = hosts.iter().zip(results).collect();
+    parallel::map(results, hosts.len(), |(host, result)| {
+        let pulled = result?;
+        make_newest(host, request.image, &pulled.base)
+            .map_err(|error| error.on_host(host.name()))?;
+        Ok(pulled)
+    })
 }
 
 fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Result<Prepared> {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -13,13 +13,13 @@ use crate::pull_faults::{in_pool, small_pool};
 use crate::support::{Cleanup, Lab, POOL_DIR, wait_until};
 
 /// A file of the image server's that this test may change.
-struct Served<'a> {
+pub(crate) struct Served<'a> {
     path: PathBuf,
     _removed: Cleanup<'a>,
 }
 
 impl<'a> Served<'a> {
-    fn new(lab: &'a Lab, name: &str, content: &[u8]) -> Self {
+    pub(crate) fn new(lab: &'a Lab, name: &str, content: &[u8]) -> Self {
         let path = lab.path(&format!("www/{name}"));
         let removed = path.clone();
         let served = Served {
@@ -35,6 +35,18 @@ impl<'a> Served<'a> {
         let beside = self.path.with_extension("new");
         std::fs::write(&beside, content).unwrap();
         std::fs::rename(beside, &self.path).unwrap();
+    }
+
+    /// When its content is from, which is a part of what the server says of it.
+    fn modified(&self) -> SystemTime {
+        std::fs::metadata(&self.path).unwrap().modified().unwrap()
+    }
+
+    /// Has this content again, as it was at that time.
+    fn restore(&self, content: &[u8], modified: SystemTime) {
+        self.replace(content);
+        let file = std::fs::File::options().append(true).open(&self.path);
+        file.unwrap().set_modified(modified).unwrap();
     }
 }
 
@@ -138,6 +150,81 @@ fn a_moved_image_is_a_new_generation_and_instances_keep_theirs() {
     let _ = swept.prints(&first);
     let left = [second.clone(), format!("{second}.sha256")];
     assert_eq!(lab.volumes("nas1", "base-lt-moving-"), left);
+}
+
+#[test]
+fn a_build_that_was_withdrawn_is_not_used_any_more() {
+    let lab = lab!();
+    let key = "lt-withdrawn";
+    let names = ["lt-withdrawn-1", "lt-withdrawn-2"];
+    let (_image, _instances) = (lab.image(key), names.map(|name| lab.instance(name)));
+    let content = tiny_bytes(&lab);
+    let mut bad = content.clone();
+    bad.resize(bad.len() + 65536, 0);
+    let served = Served::new(&lab, "lt-withdrawn.qcow2", &content);
+    let from = served.modified();
+    let cli = with_moving_image(&lab, key, "/lt-withdrawn.qcow2");
+    let good = pull(&cli, key, "always").0;
+    served.replace(&bad);
+    let withdrawn = pull(&cli, key, "always").0;
+    assert_ne!(good, withdrawn);
+    served.restore(&content, from);
+
+    // Several at once: each on what the server has now, which is on the host already.
+    let create = [
+        "create",
+        "--zone",
+        "nas1",
+        "--image",
+        key,
+        "--name",
+        "lt-withdrawn",
+        "--count",
+        "2",
+        "--pull",
+        "always",
+    ];
+    cli.run(&create).exits(0);
+    for name in names {
+        assert_eq!(backing(&lab, name), format!("{POOL_DIR}/{good}"), "{name}");
+    }
+    // And from now on for who doesn't ask.
+    assert_eq!(pull(&cli, key, "never"), (good.clone(), false));
+    let wanted = |volume: &str| listed(&cli, volume)["wanted"] == true;
+    assert!(wanted(&good) && !wanted(&withdrawn));
+    assert_eq!(pull(&cli, key, "always"), (good, false));
+}
+
+#[test]
+fn the_server_is_asked_for_those_that_are_not_there() {
+    let lab = lab!();
+    let key = "lt-partly";
+    let names = ["lt-partly-1", "lt-partly-2", "lt-partly-3"];
+    let (_image, _instances) = (lab.image(key), names.map(|name| lab.instance(name)));
+    let mut content = tiny_bytes(&lab);
+    let served = Served::new(&lab, "lt-partly.qcow2", &content);
+    let cli = with_moving_image(&lab, key, "/lt-partly.qcow2");
+    let create = |more: &[&str]| {
+        let args = [
+            "create", "--zone", "nas1", "--image", key, "--pull", "always",
+        ];
+        cli.run(&[&args[..], more].concat())
+    };
+    create(&["--name", names[0]]).exits(0);
+    let old = backing(&lab, names[0]);
+    content.resize(content.len() + 65536, 0);
+    served.replace(&content);
+    create(&["--name", "lt-partly", "--count", "3"]).exits(0);
+    let new = backing(&lab, names[1]);
+    assert_ne!(new, old);
+    assert_eq!(backing(&lab, names[2]), new);
+    assert_eq!(backing(&lab, names[0]), old);
+    // Where the server is gone, what is there is taken all the same, and what isn't costs one error.
+    drop(served);
+    cli.run(&["delete", names[2]]).exits(0);
+    let run = create(&["--name", "lt-partly", "--count", "3", "-o", "json"]).exits(1);
+    assert_eq!(run.items().len(), 2, "{run}");
+    run.fails_with("HttpStatus", "");
 }
 
 #[test]

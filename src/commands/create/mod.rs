@@ -4,7 +4,7 @@ mod adopted;
 mod input;
 mod request;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::{Context, each_host};
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::plan::{Outlook, plan};
 use crate::create::wait::{CloudInitResult, WaitFor, wait};
-use crate::create::{Ensured, ensure, make_image_ready};
+use crate::create::{CreateSpec, Ensured, Readied, ensure, make_image_ready};
 use crate::error::{Error, Reason, Result};
 use crate::find;
 use crate::host::HostSession;
@@ -138,7 +138,7 @@ fn show_plans(
 }
 
 /// Makes the image ready for several instances first, once on each host, as each of them would pull it otherwise.
-/// A host where that fails costs its instances one error together.
+/// A host where that fails costs those that it lacks one error together.
 fn with_image<'a>(
     jobs: Vec<Job<'a>>,
     bars: &PullBars<'_>,
@@ -147,29 +147,33 @@ fn with_image<'a>(
     if jobs.len() < 2 {
         return (jobs, Vec::new());
     }
-    let mut firsts: Vec<&Job<'a>> = Vec::new();
+    let mut wanted: Vec<(&HostSession, Vec<&CreateSpec>)> = Vec::new();
     for job in &jobs {
-        if !firsts
-            .iter()
-            .any(|first| first.host.name() == job.host.name())
-        {
-            firsts.push(job);
+        let same = |(host, _): &&mut (&HostSession, _)| host.name() == job.host.name();
+        match wanted.iter_mut().find(same) {
+            Some((_, specs)) => specs.push(&job.spec),
+            None => wanted.push((job.host, vec![&job.spec])),
         }
     }
-    let wanted: Vec<_> = firsts.iter().map(|job| (job.host, &job.spec)).collect();
     let results = make_image_ready(&wanted, bars, warn);
-    let (mut ready, mut errors) = (Vec::new(), Vec::new());
-    for ((host, _), result) in wanted.iter().zip(results) {
-        match result {
-            Ok(()) => ready.push(host.name().to_owned()),
+    let (mut ready, mut errors) = (BTreeMap::new(), Vec::new());
+    let mut there = BTreeSet::new();
+    for ((host, _), Readied { base, there: names }) in wanted.iter().zip(results) {
+        there.extend(names.into_iter().map(|name| (host.name(), name)));
+        match base {
+            Ok(base) => drop(ready.insert(host.name(), base)),
             Err(error) => errors.push(error.on_host(host.name())),
         }
     }
     let mut jobs = jobs;
-    jobs.retain(|job| ready.iter().any(|host| host == job.host.name()));
-    for job in &mut jobs {
-        job.spec.image_was_made_ready();
-    }
+    jobs.retain_mut(|job| {
+        let host = job.host.name();
+        if let Some(base) = ready.get(host) {
+            job.spec.pulled.clone_from(base);
+            return true;
+        }
+        there.contains(&(host, job.spec.name.clone()))
+    });
     (jobs, errors)
 }
 

@@ -79,6 +79,7 @@ impl Request {
             uid_is_given: self.uid_is_given,
             image: self.image.clone(),
             pull: self.pull,
+            pulled: None,
             machine: self.machine.clone(),
             disk_bytes: self.disk_bytes,
             disk_is_given: self.disk_is_given,
