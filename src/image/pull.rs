@@ -3,6 +3,8 @@
 //! Each host is asked first what it has. Those without the image claim it and are fed from one download; where
 //! another process holds the claim, this one waits and uses what that one pulls, or takes over when it dies.
 
+use std::sync::Arc;
+
 use super::approach::Approach;
 use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::fan_out::FanOut;
@@ -17,6 +19,7 @@ use crate::cancel::Cancel;
 use crate::config::Image;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::libvirt::Hypervisor;
 use crate::parallel::{self, panicked};
 use crate::units;
 
@@ -155,11 +158,23 @@ fn fetch(
     // What was found or brought is what the server has now: the next create is to take that.
     let results = hosts.iter().zip(results).collect();
     parallel::map(results, hosts.len(), |(host, result)| {
-        let pulled = result?;
+        let pulled = result.or_else(|error| others(host, &identity, error))?;
         make_newest(host, request.image, &pulled.base)
             .map_err(|error| error.on_host(host.name()))?;
         Ok(pulled)
     })
+}
+
+/// Where another process was faster, what it has made: on storage that hosts share, libvirt may have learnt of it only now.
+fn others(host: &HostSession, identity: &Identity, error: Error) -> Result<Pulled> {
+    if error.reason() != Reason::PoolBusy {
+        return Err(error);
+    }
+    let look = |hypervisor: Arc<dyn Hypervisor>| find_ready(&*hypervisor, host.pool(), identity);
+    match host.connect().and_then(look) {
+        Ok(Some(base)) => Ok(Pulled { base, fresh: false }),
+        _ => Err(error),
+    }
 }
 
 fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Result<Prepared> {

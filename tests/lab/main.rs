@@ -48,3 +48,4 @@ mod support;
 mod suspended;
 mod terminal;
 mod together;
+mod unseen;

@@ -8,7 +8,7 @@ use virt::stream::Stream;
 use virt::sys;
 
 use super::super::closing::UnderWay;
-use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, STORAGE_VOL_EXIST};
+use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload, raw};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock};
 use crate::error::{Error, Reason, Result};
@@ -81,6 +81,12 @@ impl Connection {
             )
             .on_host(&self.host)
         })
+    }
+
+    /// Whether a volume that libvirt didn't know of shows once it has looked into the pool's directory: the file was made
+    /// beside it, by another host that shares the storage, say. libvirt then refuses to make it as an invalid operation.
+    fn appears(&self, pool: &str, name: &str) -> bool {
+        self.refresh_pool(pool).is_ok() && matches!(self.volume(pool, name), Ok(Some(_)))
     }
 
     fn forget_volume(&self, pool: &str, name: &str) {
@@ -203,6 +209,7 @@ impl StorageCalls for Connection {
                 Ok(true)
             }
             Err(failure) if failure.is(STORAGE_VOL_EXIST) => Ok(false),
+            Err(failure) if failure.is(OPERATION_INVALID) && self.appears(pool, name) => Ok(false),
             Err(failure) => Err(self.error(&failure)),
         }
     }
