@@ -33,7 +33,7 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
         placement::zone(&context.provider, args.zone.as_deref())?;
     }
     for one in &wanted {
-        find::hosts_of(&context.hosts, one, args.zone.as_deref())?;
+        context.hosts_of(one, args.zone.as_deref())?;
     }
     let wanted = without_second_names(wanted, args, context);
     let act = if args.dry_run {
@@ -144,7 +144,7 @@ fn delete_one(
         deleted: Vec::new(),
         kept: Vec::new(),
     };
-    let Some(hosts) = find::hosts_of(&context.hosts, wanted, args.zone.as_deref())? else {
+    let Some(hosts) = context.hosts_of(wanted, args.zone.as_deref())? else {
         let host = wanted.host().unwrap_or_default();
         context.ui.note(&format!(
             "{name}: host {host} isn't configured any more; nothing was deleted there"

@@ -99,6 +99,8 @@ struct Context<'a> {
     provider: Provider,
     /// The images of all the file's providers, which may share pools.
     all_images: Vec<Image>,
+    /// The hosts of the file's other providers, each with its provider's name.
+    others: Vec<(String, String)>,
     hosts: Vec<HostSession>,
     cancels: Cancels,
 }
@@ -140,6 +142,15 @@ impl<'a> Context<'a> {
             .iter()
             .flat_map(|provider| provider.images.iter().cloned())
             .collect();
+        let others = config
+            .providers
+            .iter()
+            .filter(|other| other.name != provider.name)
+            .flat_map(|other| {
+                let hosts = other.hosts.iter();
+                hosts.map(|host| (host.name.clone(), other.name.clone()))
+            })
+            .collect();
         let limits = process_env(limits::VARIABLE);
         let limits = TimeLimits::parse(
             limits
@@ -153,6 +164,7 @@ impl<'a> Context<'a> {
             ui,
             provider,
             all_images,
+            others,
             hosts,
             cancels: cancels.clone(),
         })
@@ -165,8 +177,31 @@ impl<'a> Context<'a> {
             placement::zone(&self.provider, zone)?;
         }
         let unconfigured = || placement::unconfigured(&self.provider, &wanted);
-        let hosts = find::hosts_of(&self.hosts, &wanted, zone)?.ok_or_else(unconfigured)?;
+        let hosts = self.hosts_of(&wanted, zone)?.ok_or_else(unconfigured)?;
         Ok((wanted, hosts))
+    }
+
+    /// The hosts that it may be on; `None` where its ID names one that is configured nowhere.
+    ///
+    /// Errors: a usage error where the ID names a host of another provider, which nobody looks at.
+    fn hosts_of(
+        &self,
+        wanted: &InstanceRef,
+        zone: Option<&str>,
+    ) -> Result<Option<Vec<&HostSession>>> {
+        let found = find::hosts_of(&self.hosts, wanted, zone)?;
+        let is_its = |(host, _): &&(String, String)| Some(host.as_str()) == wanted.host();
+        if found.is_none()
+            && let Some((host, other)) = self.others.iter().find(is_its)
+        {
+            let what = format!(
+                "host {host} is of provider {other}, not of {}",
+                self.provider.name
+            );
+            return Err(Error::usage(Reason::BadArgument, what)
+                .hint(format!("--provider {}", shell::quote(other))));
+        }
+        Ok(found)
     }
 
     /// The one instance that is meant, and its host.

@@ -62,6 +62,16 @@ pub(crate) const CASES: &[Case] = &[
         "delete hosts/gone/domains/web1",
     ),
     (
+        "delete-on-another-providers-host",
+        "two",
+        "delete hosts/gone/domains/web1 hosts/nas3/domains/web1 --provider home",
+    ),
+    (
+        "get-on-another-providers-host-json",
+        "two",
+        "get hosts/nas1/domains/web1 --provider away -o json",
+    ),
+    (
         "get-on-a-host-that-is-gone",
         "remote",
         "get hosts/gone/domains/web1",

@@ -27,6 +27,29 @@ use std::time::{Duration, Instant};
 use cases::{CASES, Case};
 use support::{REMOTE, Sandbox};
 
+/// Two providers with a host each.
+const TWO: &str = "\
+providers:
+- name: home
+  type: kvm
+  kvm:
+    sshKeyFile: key
+    knownHostsFile: known_hosts
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: nas1, address: 192.0.2.1, user: virt, bridge: br0}
+- name: away
+  type: kvm2
+  kvm2:
+    sshKeyFile: key
+    knownHostsFile: known_hosts
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: nas3, address: 192.0.2.1, user: virt, bridge: br0}
+";
+
 /// Two machines without libvirt, as far as their sockets go.
 const LOCAL: &str = "\
 providers:
@@ -58,6 +81,7 @@ fn sandbox(config: &str) -> Sandbox {
         "remote" => REMOTE,
         "local" => LOCAL,
         "broken" => BROKEN,
+        "two" => TWO,
         _ => "",
     };
     if !text.is_empty() {
