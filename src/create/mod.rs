@@ -29,7 +29,7 @@ use crate::parallel;
 use crate::undo::{Made, Undo};
 use existing::Decision;
 use files::Seeded;
-use running::{ensure_running, start};
+use running::{ensure_running, start, wake};
 use spec::Overlay;
 
 /// Names of instances that one host is asked for at once.
@@ -254,9 +254,8 @@ fn adopt(
                 DomainState::Running | DomainState::Blocked | DomainState::NoState => {
                     return Ok(instance);
                 }
-                DomainState::Paused(_) | DomainState::PmSuspended => {
-                    hypervisor.resume_domain(domain)?;
-                }
+                DomainState::Paused(_) => hypervisor.resume_domain(domain)?,
+                DomainState::PmSuspended => wake(hypervisor, domain)?,
                 _ => start(hypervisor, domain)
                     .map_err(|error| files::explain_restart(host, &instance, &spec.name, error))?,
             }

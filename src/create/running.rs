@@ -6,6 +6,7 @@ use crate::error::{Error, Reason, Result};
 use crate::libvirt::{
     DomainRef, DomainState, Hypervisor, PAUSED_SHUTTING_DOWN, PAUSED_STARTING_UP, SHUTOFF_DESTROYED,
 };
+use crate::shell;
 
 /// How long a delete takes from the end of the domain's process to the end of the domain.
 const DELETE_TAKES: Duration = Duration::from_secs(1);
@@ -27,6 +28,22 @@ pub(super) fn start(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<(
             error
         }
     })
+}
+
+/// Wakes the domain, whose guest sleeps in memory.
+pub(super) fn wake(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> Result<()> {
+    hypervisor.wake_domain(domain).map_err(|error| {
+        let error = error.while_doing(format!("waking domain {}", domain.name));
+        error.hint(end_it(&domain.name))
+    })
+}
+
+/// What to do about a guest that doesn't wake up.
+fn end_it(name: &str) -> String {
+    format!(
+        "on the host: virsh destroy {}; the same command again then starts it",
+        shell::quote(name)
+    )
 }
 
 /// Whether the domain was deleted by somebody else, who ended its process while it was being started.
@@ -76,6 +93,11 @@ pub(super) fn ensure_running(
             format!("domain {name} was started, and at once ended by somebody else: it is {state}"),
         )
         .hint("run it again to start it")),
+        DomainState::PmSuspended => Err(Error::permanent(
+            Reason::NotRunning,
+            format!("domain {name} was woken, but sleeps on: it is {state}"),
+        )
+        .hint(end_it(name))),
         _ => Err(Error::permanent(
             Reason::NotRunning,
             format!("domain {name} was started, but is {state}"),
@@ -91,7 +113,10 @@ pub(super) fn ensure_running(
 fn is_passing(state: DomainState) -> bool {
     match state {
         DomainState::Paused(reason) => [PAUSED_STARTING_UP, PAUSED_SHUTTING_DOWN].contains(&reason),
-        DomainState::Shutdown | DomainState::Shutoff(_) | DomainState::Crashed => true,
+        DomainState::Shutdown
+        | DomainState::Shutoff(_)
+        | DomainState::Crashed
+        | DomainState::PmSuspended => true,
         _ => false,
     }
 }

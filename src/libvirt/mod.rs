@@ -321,6 +321,8 @@ pub trait DomainCalls: Send + Sync {
     fn create_domain(&self, domain: &DomainRef) -> Result<()>;
     /// Lets a paused domain go on (`virDomainResume`).
     fn resume_domain(&self, domain: &DomainRef) -> Result<()>;
+    /// Wakes a domain whose guest sleeps in memory (`virDomainPMWakeup`); it may take a moment until it runs.
+    fn wake_domain(&self, domain: &DomainRef) -> Result<()>;
     /// Hard off (`virDomainDestroy`); already off is fine.
     fn destroy_domain(&self, domain: &DomainRef) -> Result<()>;
     /// Forgets it, with managed save, snapshot and checkpoint metadata; already gone is fine.

@@ -255,6 +255,7 @@ calls! {
             dom: sys::virDomainPtr, dev_name: *const c_char, st: sys::virStreamPtr, flags: c_uint
         ) -> c_int;
         fn virDomainManagedSaveGetXMLDesc(domain: sys::virDomainPtr, flags: c_uint) -> *mut c_char;
+        fn virDomainPMWakeup(dom: sys::virDomainPtr, flags: c_uint) -> c_int;
         fn virDomainRef(domain: sys::virDomainPtr) -> c_int;
         fn virDomainResume(domain: sys::virDomainPtr) -> c_int;
         fn virDomainSetMetadata(

@@ -1,10 +1,14 @@
 //! Creating what is there already: the same is left alone, another is refused, and what isn't applied is said.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::crash::faulty;
+use crate::generations::Served;
 use crate::instances::{create, fingerprint};
 use crate::lab;
+use crate::support::wait_until;
 
 #[test]
 fn a_second_create_does_nothing_but_see_that_it_runs() {
@@ -53,6 +57,43 @@ fn a_second_create_does_nothing_but_see_that_it_runs() {
     lab.virsh("nas1", &["managedsave", name]);
     lab.run(&create(name, &[])).exits(0);
     assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
+}
+
+/// A boot sector that has the machine sleep in memory at its first run (bit 13 and type 1 in the power management's
+/// register at 0x604), which it notes in the battery-backed memory; from then on it idles.
+const SLEEPER: &[u8] = &[
+    0xb0, 0x50, 0xe6, 0x70, 0xe4, 0x71, 0x3c, 0x5a, 0x74, 0x0f, 0xb0, 0x50, 0xe6, 0x70, 0xb0, 0x5a,
+    0xe6, 0x71, 0xba, 0x04, 0x06, 0xb8, 0x00, 0x24, 0xef, 0xf4, 0xeb, 0xfd,
+];
+
+#[test]
+fn a_guest_that_sleeps_is_woken() {
+    let lab = lab!();
+    let name = "lt-sleeper";
+    let (_instance, _image) = (lab.instance(name), lab.image(name));
+    let mut disk = SLEEPER.to_vec();
+    disk.resize(1 << 20, 0);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let _served = Served::new(&lab, "lt-sleeper.raw", &disk);
+    let cli = lab.cli_with(|kvm| {
+        kvm["images"][name] = json!({
+            "url": lab.url("/lt-sleeper.raw"), "format": "raw", "firmware": "bios",
+        });
+    });
+    let create = [
+        "create", "--zone", "nas1", "--image", name, "--name", name, "-o", "json",
+    ];
+    let first = cli.run(&create).exits(0);
+    let state = || lab.virsh("nas1", &["domstate", name]).trim().to_owned();
+    wait_until("it sleeps", Duration::from_secs(60), || {
+        state() == "pmsuspended"
+    });
+    let run = cli.run(&["logs", name, "-o", "json"]).exits(1);
+    run.says("pmsuspended").says("egressctl create");
+    let woken = cli.run(&create).exits(0);
+    assert_eq!(woken.item()["domainState"], "running", "{woken}");
+    assert_eq!(woken.item()["uuid"], first.item()["uuid"], "{woken}");
+    assert_eq!(state(), "running");
 }
 
 #[test]

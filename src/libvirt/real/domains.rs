@@ -80,6 +80,24 @@ impl Connection {
             ))
     }
 
+    /// One call that lets a domain go on; refused where it runs by now, it was somebody else's doing: what was wanted.
+    fn go_on(
+        &self,
+        rpc: &'static str,
+        domain: &DomainRef,
+        call: impl FnOnce() -> super::VirtResult<()>,
+    ) -> Result<()> {
+        let about = About("domain", &domain.name);
+        let runs = |state| matches!(state, DomainState::Running | DomainState::Blocked);
+        match self.attempt(rpc, &about, self.limits.rpc, call) {
+            Ok(()) => Ok(()),
+            Err(failure) if failure.is(OPERATION_INVALID) && runs(self.domain_state(domain)?) => {
+                Ok(())
+            }
+            Err(failure) => Err(self.error(&failure)),
+        }
+    }
+
     fn state_if_there(&self, domain: &DomainRef) -> Result<Option<DomainState>> {
         let handle = self.handle(domain)?;
         let about = About("domain", &domain.name);
@@ -248,23 +266,13 @@ impl DomainCalls for Connection {
 
     fn resume_domain(&self, domain: &DomainRef) -> Result<()> {
         let handle = self.handle(domain)?;
-        let about = About("domain", &domain.name);
-        match self.attempt("virDomainResume", &about, self.limits.rpc, || {
-            handle.resume()
-        }) {
-            Ok(()) => Ok(()),
-            // It was paused as it was being started, or somebody else was faster: what was wanted.
-            Err(failure)
-                if failure.is(OPERATION_INVALID)
-                    && matches!(
-                        self.domain_state(domain)?,
-                        DomainState::Running | DomainState::Blocked
-                    ) =>
-            {
-                Ok(())
-            }
-            Err(failure) => Err(self.error(&failure)),
-        }
+        // Refused where it was paused as it was being started.
+        self.go_on("virDomainResume", domain, || handle.resume())
+    }
+
+    fn wake_domain(&self, domain: &DomainRef) -> Result<()> {
+        let handle = self.handle(domain)?;
+        self.go_on("virDomainPMWakeup", domain, || handle.pm_wakeup(0))
     }
 
     fn destroy_domain(&self, domain: &DomainRef) -> Result<()> {
