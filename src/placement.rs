@@ -207,6 +207,25 @@ pub fn image(provider: &Provider, wanted: Option<&str>) -> Result<Image> {
     })
 }
 
+/// Refuses what can name no image: it is neither a plain name, of a key or a volume, nor an http(s) URL.
+///
+/// Errors: [`Reason::BadArgument`] (usage).
+pub fn ensure_names_image(text: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let why = if text.contains("://") {
+        url::check(text).err()
+    } else {
+        let plain =
+            text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_plain);
+        let shown = url::shown_text(text);
+        (!plain).then(|| format!("{shown:?} is neither a plain name nor an http(s) URL"))
+    };
+    why.map_or(Ok(()), |why| {
+        let error = Error::usage(Reason::BadArgument, format!("no image is called that: {why}"));
+        Err(error.hint("an image has a key in the configuration, or a URL that begins with http:// or https://"))
+    })
+}
+
 /// The machine type that `--machine-type` names; left out, the file's first.
 pub fn machine_type<'a>(provider: &'a Provider, wanted: Option<&str>) -> Result<&'a MachineType> {
     let keys: Vec<&str> = provider
@@ -305,6 +324,38 @@ mod tests {
         assert!(image(&provider, Some("ftp://x/y")).is_err());
         assert!(image(&provider, None).is_err());
         assert_eq!(machine_type(&provider, None).unwrap().key, "small");
+    }
+
+    #[test]
+    fn an_image_is_called_by_a_plain_name_or_a_url() {
+        for good in [
+            "debian-13",
+            "base-debian-13-0123456789abcdef.qcow2",
+            "http://x/y",
+            "https://x/y?…",
+        ] {
+            assert!(ensure_names_image(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            " ",
+            "a b",
+            "a/b",
+            "-a",
+            ".",
+            "../x",
+            "é",
+            "https://",
+            "http:///x",
+            "ftp://x/y",
+            "://",
+            "https:/x",
+        ] {
+            let error = ensure_names_image(bad).unwrap_err();
+            assert_eq!(error.class(), Class::Usage, "{bad:?}");
+        }
+        let secret = ensure_names_image("https:/me:pw@x/y").unwrap_err();
+        assert!(!secret.to_string().contains("pw"), "{secret}");
     }
 
     const NEED: Need = Need {

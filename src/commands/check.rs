@@ -33,8 +33,9 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         .into_iter()
         .map(|(host, report)| CheckRecord::new(&host, report))
         .collect();
-    context.ui.document(&Document::of(records))?;
-    if *context.ui.format() != crate::cli::Format::Json {
+    let mut errors = context.ui.show(Document::of(records));
+    // The document has them; what nobody got has to be said here.
+    if *context.ui.format() != crate::cli::Format::Json || !errors.is_empty() {
         for (severity, error) in &found {
             match severity {
                 Severity::Error => context.ui.error(error),
@@ -42,7 +43,6 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
             }
         }
     }
-    let mut errors = Vec::new();
     if unhealthy > 0 {
         errors.push(Error::new(
             Class::Unhealthy,

@@ -3,13 +3,13 @@
 use std::io::{IsTerminal as _, stdin};
 use std::os::fd::AsFd as _;
 
-use super::Context;
+use super::{Asked, Context};
 use crate::cli::ConsoleArgs;
 use crate::console::{End, attend};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::output::RawTerminal;
 
-pub(super) fn run(args: &ConsoleArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+pub(super) fn run(args: &ConsoleArgs, context: &Context<'_>) -> Asked<Vec<Error>> {
     let (host, instance) = context.running(&args.target)?;
     let name = &instance.domain.name;
     // Closed with the console; nothing else is asked after it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Context;
+use super::{Asked, Context, Stopped};
 use crate::cli::DeleteArgs;
 use crate::delete::{Act, Kept, Stays, delete};
 use crate::error::{Error, Reason, Result};
@@ -47,12 +47,18 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
         errors: Vec::new(),
     };
     for result in results {
-        match result {
+        let failures = match result {
             Ok((record, failures)) => {
                 document.items.extend(record);
-                document.errors.extend(failures);
+                failures
             }
-            Err(error) => document.errors.push(error),
+            Err(Stopped(errors)) => errors,
+        };
+        for error in failures {
+            // A host that is down has one failure, however many names were looked for on it.
+            if !document.errors.contains(&error) {
+                document.errors.push(error);
+            }
         }
     }
     if args.dry_run {
@@ -62,12 +68,18 @@ pub(super) fn run(args: &DeleteArgs, context: &Context<'_>) -> Result<Vec<Error>
             .map(DeletePlanRecord::new)
             .collect();
         let errors = document.errors;
-        let plans = Document { items, errors };
-        context.ui.document(&plans)?;
-        return Ok(plans.errors);
+        return Ok(context.ui.show(Document { items, errors }));
     }
-    context.ui.document(&document)?;
-    Ok(document.errors)
+    Ok(context.ui.show_or(document, untold))
+}
+
+/// With what is gone, though nobody was told.
+fn untold(error: Error, record: &DeletedRecord) -> Error {
+    if record.deleted.is_empty() {
+        return error;
+    }
+    let host = record.host.as_deref().unwrap_or_default();
+    error.because(format!("{host}: deleted: {}", record.deleted.join(", ")))
 }
 
 /// Each instance once, however often and in whichever of its forms it is named: two deletions of one at the same
@@ -135,7 +147,7 @@ fn delete_one(
     context: &Context<'_>,
     wanted: &InstanceRef,
     act: Act,
-) -> Result<(Option<DeletedRecord>, Vec<Error>)> {
+) -> Asked<(Option<DeletedRecord>, Vec<Error>)> {
     let name = wanted.name();
     let managers: Managers = args.manager.into();
     let absent = || DeletedRecord {
@@ -143,15 +155,20 @@ fn delete_one(
         host: None,
         deleted: Vec::new(),
         kept: Vec::new(),
+        not_looked_at: false,
     };
     let Some(hosts) = context.hosts_of(wanted, args.zone.as_deref())? else {
-        let host = wanted.host().unwrap_or_default();
-        context.ui.note(&format!(
-            "{name}: host {host} isn't configured any more; nothing was deleted there"
-        ));
-        return Ok((Some(absent()), Vec::new()));
+        // A success, as the host may be gone for good; a mistyped one must not look like one unseen.
+        let unconfigured = placement::unconfigured(&context.provider, wanted);
+        context.ui.warning(&unconfigured);
+        let record = DeletedRecord {
+            host: wanted.host().map(str::to_owned),
+            not_looked_at: true,
+            ..absent()
+        };
+        return Ok((Some(record), Vec::new()));
     };
-    let candidates = candidates(&hosts, wanted, managers)?;
+    let candidates = candidates(context, &hosts, wanted, managers)?;
     let (mut record, mut errors, mut failed) = (absent(), Vec::new(), false);
     // Several only where none of them has the instance: what a crash left of it may be on any.
     let count = candidates.len();
@@ -218,25 +235,18 @@ fn left_alone(host: &HostSession, name: &str, kept: &[Kept]) -> Error {
 
 /// The hosts to delete on: the one that has the instance, else all that may have leftovers of it.
 fn candidates<'a>(
+    context: &Context<'_>,
     hosts: &[&'a HostSession],
     wanted: &InstanceRef,
     managers: Managers,
-) -> Result<Vec<&'a HostSession>> {
+) -> Asked<Vec<&'a HostSession>> {
     let name = wanted.name().as_str();
     if hosts.len() == 1 {
         return Ok(hosts.to_vec());
     }
     let found = find::by_name(hosts, name, managers);
     find::ensure_one(name, &found.instances)?;
-    if let Some(error) = found.errors.into_iter().next() {
-        // The name may stand there, too: which one was meant isn't ours to guess.
-        return Err(error
-            .while_doing(format!(
-                "not every host could be asked for {name}, so nothing was deleted"
-            ))
-            .with_reason(Reason::PartialFailure)
-            .hint("name the instance by its ID, or add --zone"));
-    }
+    context.ensure_all_asked(name, hosts, &found.errors, "deleted")?;
     let Some(instance) = found.instances.first() else {
         // Without an instance, a domain of that name that isn't meant stays out of it.
         return Ok(hosts.to_vec());
@@ -246,4 +256,27 @@ fn candidates<'a>(
         .filter(|host| host.name() == instance.host)
         .copied()
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_told_where_it_cant_be_printed() {
+        let record = |deleted: &[&str]| DeletedRecord {
+            name: "web1".to_owned(),
+            host: Some("nas1".to_owned()),
+            deleted: deleted.iter().map(|what| (*what).to_owned()).collect(),
+            kept: Vec::new(),
+            not_looked_at: false,
+        };
+        let error = || Error::permanent(Reason::OutputFailed, "stdout can't be written");
+        let told = untold(error(), &record(&["domain web1", "volume web1.qcow2"]));
+        assert_eq!(
+            told.causes(),
+            ["nas1: deleted: domain web1, volume web1.qcow2"]
+        );
+        assert_eq!(untold(error(), &record(&[])), error());
+    }
 }

@@ -3,9 +3,22 @@
 use crate::error::Error;
 use crate::output::Ui;
 
+/// What a command ends with after `show` has printed its document with the failures of several hosts.
+pub(super) fn show_each_host(
+    ui: &Ui,
+    failed: Vec<(&str, Error)>,
+    show: impl FnOnce(Vec<Error>) -> Vec<Error>,
+) -> Vec<Error> {
+    let (errors, mut told) = each_host(ui, failed);
+    let count = errors.len();
+    // That it can't be printed is no host's failure.
+    told.extend(show(errors).split_off(count));
+    told
+}
+
 /// The failures of several hosts, for the document, which has one for each host, and for stderr: people are told once what
 /// is no host's own (a wrong checksum, a server that is down), with the hosts named.
-pub(super) fn each_host(ui: &Ui, failed: Vec<(&str, Error)>) -> (Vec<Error>, Vec<Error>) {
+fn each_host(ui: &Ui, failed: Vec<(&str, Error)>) -> (Vec<Error>, Vec<Error>) {
     let mut errors: Vec<Error> = Vec::new();
     let mut causes: Vec<(Error, Vec<&str>)> = Vec::new();
     for (host, error) in failed {

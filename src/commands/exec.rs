@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use super::Context;
+use super::{Asked, Context};
 use crate::cancel::Cancel;
 use crate::cli::ExecArgs;
 use crate::error::{Error, Reason, Result};
@@ -12,7 +12,7 @@ use crate::input;
 use crate::output::Ui;
 
 /// Gives the command's own exit status.
-pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Result<u8> {
+pub(super) fn run(args: &ExecArgs, context: &Context<'_>) -> Asked<u8> {
     let cancel = &context.cancels.work;
     let stdin = args.stdin.then(|| read_stdin(cancel)).transpose()?;
     let (host, instance) = context.answering(&args.target)?;

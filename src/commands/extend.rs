@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::Context;
+use super::{Asked, Context, Stopped};
 use crate::cli::ExtendArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::facts;
@@ -21,10 +21,10 @@ pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>
     context.meant(&args.name, args.zone.as_deref())?;
     let (extended, saved) = match find_and_extend(args, context, expires_at) {
         Ok(extended) => extended,
-        Err(error) => return context.ui.failures::<InstanceRecord>(vec![error]),
+        Err(Stopped(errors)) => return Ok(context.ui.failures::<InstanceRecord>(errors)),
     };
     let record = InstanceRecord::new(&extended, Timestamp::now());
-    context.ui.document(&Document::of(vec![record]))?;
+    let errors = context.ui.show(Document::of(vec![record]));
     let name = &extended.domain.name;
     context.ui.note(&match expires_at {
         Some(at) => format!("{name} expires at {}", units::timestamp(at)),
@@ -33,27 +33,28 @@ pub(super) fn run(args: &ExtendArgs, context: &Context<'_>) -> Result<Vec<Error>
     if let Some(told) = saved.and_then(|saved| comes_back(&extended, &saved)) {
         context.ui.warn(&told);
     }
-    Ok(Vec::new())
+    Ok(errors)
 }
 
 fn find_and_extend(
     args: &ExtendArgs,
     context: &Context<'_>,
     expires_at: Option<Timestamp>,
-) -> Result<(Instance, Option<DomainInfo>)> {
+) -> Asked<(Instance, Option<DomainInfo>)> {
     let managers = Managers::only(Manager::Egressctl);
     let found = context.instance(&args.name, args.zone.as_deref(), managers);
-    let (host, instance) = found.map_err(|error| explain(args, context, error))?;
-    extend(host, &instance, expires_at)
+    let (host, instance) = found.map_err(|stopped| explain(args, context, stopped))?;
+    Ok(extend(host, &instance, expires_at)?)
 }
 
 /// "There is no instance" would send somebody looking for what stands there, but isn't ours to extend.
-fn explain(args: &ExtendArgs, context: &Context<'_>, error: Error) -> Error {
-    if error.class() != Class::NotFound {
-        return error;
+fn explain(args: &ExtendArgs, context: &Context<'_>, stopped: Stopped) -> Stopped {
+    let is_missing = |error: &Error| error.class() == Class::NotFound;
+    if !stopped.0.iter().any(is_missing) {
+        return stopped;
     }
     let Ok((_, other)) = context.instance(&args.name, args.zone.as_deref(), Managers::all()) else {
-        return error;
+        return stopped;
     };
     let name = &other.domain.name;
     let error = match other.manager() {
@@ -66,7 +67,7 @@ fn explain(args: &ExtendArgs, context: &Context<'_>, error: Error) -> Error {
         ),
         None => other.in_doubt(),
     };
-    error.on_host(&other.host)
+    error.on_host(&other.host).into()
 }
 
 /// When it shall expire; none means never.

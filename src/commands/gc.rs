@@ -52,7 +52,7 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         }
     }
     // First what was done: a disk that is full here must not hide what is gone there.
-    let mut errors = show(context, outcome, args.dry_run, args.explain)?;
+    let mut errors = show(context, outcome, args.dry_run, args.explain);
     if let Some(path) = &args.metrics {
         errors.extend(metrics::write(path, &text).err());
     }
@@ -62,10 +62,10 @@ pub(super) fn run(args: &GcArgs, context: &Context<'_>) -> Result<Vec<Error>> {
 /// Prints what went, one line each; nothing where nothing did.
 pub(super) fn show(
     context: &Context<'_>,
-    outcome: Outcome,
+    mut outcome: Outcome,
     dry_run: bool,
     explain: bool,
-) -> Result<Vec<Error>> {
+) -> Vec<Error> {
     let doubts = outcome
         .items
         .iter()
@@ -86,16 +86,15 @@ pub(super) fn show(
         })
         .map(SweptRecord::new)
         .collect();
-    if lines {
-        let lines = context.ui.sorted(&records)?;
-        let lines: String = lines.into_iter().map(SweptRecord::line).collect();
-        context.ui.data(&lines)?;
-    } else {
-        context.ui.document(&Document {
+    let errors = std::mem::take(&mut outcome.errors);
+    let errors = print(
+        context,
+        Document {
             items: records,
-            errors: outcome.errors.clone(),
-        })?;
-    }
+            errors,
+        },
+        lines,
+    );
     if !explain {
         // Not only on a terminal: its time never ends, so nobody would ever hear of it.
         let unreadable = outcome.items.iter().filter(|item| is_unreadable(item));
@@ -109,7 +108,31 @@ pub(super) fn show(
             "{doubts} more are in doubt, and were kept: add --explain"
         ));
     }
-    Ok(outcome.errors)
+    errors
+}
+
+/// With what is gone, though nobody was told.
+fn untold(error: Error, record: &SweptRecord) -> Error {
+    if !record.is_deleted() {
+        return error;
+    }
+    error.because(format!("deleted: {}", record.line().trim_end()))
+}
+
+/// Prints lines, or the document; what nobody was told of stands with the error that says so.
+fn print(context: &Context<'_>, mut document: Document<SweptRecord>, lines: bool) -> Vec<Error> {
+    if !lines {
+        return context.ui.show_or(document, untold);
+    }
+    let printed = context.ui.sorted(&document.items).and_then(|records| {
+        let lines: String = records.into_iter().map(SweptRecord::line).collect();
+        context.ui.data(&lines)
+    });
+    if let Err(error) = printed {
+        let error = document.items.iter().fold(error, untold);
+        document.errors.push(error);
+    }
+    document.errors
 }
 
 fn is_unreadable(item: &Item) -> bool {
@@ -127,4 +150,29 @@ fn read_keep_list(path: &Path, may_be_empty: bool, cancel: &Cancel) -> Result<Ke
     };
     let bytes = input::read(path, KEEP_LIMIT, cancel, failed)?;
     KeepList::parse(&source, &bytes, may_be_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::plan::Kind;
+
+    #[test]
+    fn what_is_gone_is_told_where_it_cant_be_printed() {
+        let record = |deleted| {
+            SweptRecord::new(&Item {
+                host: "nas1".to_owned(),
+                kind: Kind::Expired,
+                instance: Some("web1".to_owned()),
+                volume: None,
+                reason: "expired".to_owned(),
+                goes: true,
+                deleted,
+            })
+        };
+        let error = || Error::permanent(Reason::OutputFailed, "stdout can't be written");
+        let told = untold(error(), &record(true));
+        assert_eq!(told.causes(), ["deleted: nas1: instance web1: expired"]);
+        assert_eq!(untold(error(), &record(false)), error());
+    }
 }

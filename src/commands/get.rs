@@ -17,7 +17,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     let managers: Managers = args.manager.into();
     let mut found = find::by_name(&hosts, name, managers);
     if let Err(error) = find::ensure_one(name, &found.instances) {
-        return context.ui.failures::<InstanceRecord>(vec![error]);
+        return Ok(context.ui.failures::<InstanceRecord>(vec![error]));
     }
     let Some(instance) = found.instances.first().cloned() else {
         // A host that couldn't be asked may have it: then nobody can say that it doesn't exist.
@@ -26,7 +26,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         } else {
             found.errors
         };
-        return context.ui.failures::<InstanceRecord>(errors);
+        return Ok(context.ui.failures::<InstanceRecord>(errors));
     };
     let host = hosts.into_iter().find(|host| host.name() == instance.host);
     let mut missing = None;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
                 missing = find::missing_volumes(host, &instance);
                 instance
             }
-            Err(error) => return context.ui.failures::<InstanceRecord>(vec![error]),
+            Err(error) => return Ok(context.ui.failures::<InstanceRecord>(vec![error])),
         },
         None => instance,
     };
@@ -45,7 +45,7 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         let in_doubt = instance.is_in_doubt().then_some(instance);
         found.in_doubt = in_doubt.into_iter().collect();
         let error = find::not_among(name, host.as_deref(), &found);
-        return context.ui.failures::<InstanceRecord>(vec![error]);
+        return Ok(context.ui.failures::<InstanceRecord>(vec![error]));
     }
     for volume in missing.iter().flatten() {
         let (host, name) = (&instance.host, &instance.domain.name);
@@ -53,9 +53,8 @@ pub(super) fn run(args: &GetArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         context.ui.warn(&gone);
     }
     let record = InstanceRecord::new(&instance, Timestamp::now()).with_missing_volumes(missing);
-    context.ui.document(&Document {
+    Ok(context.ui.show(Document {
         items: vec![record],
-        errors: found.errors.clone(),
-    })?;
-    Ok(found.errors)
+        errors: found.errors,
+    }))
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use asked::Asked;
 
-use super::{Context, each_host, gc};
+use super::{Context, gc, show_each_host};
 use crate::cli::{ImageCommand, ImageListArgs, ImageRmArgs, PruneArgs, PullArgs};
 use crate::error::{Error, Reason, Result};
 use crate::gc::inventory::HostView;
@@ -40,6 +40,7 @@ pub(super) fn run(command: &ImageCommand, context: &Context<'_>) -> Result<Vec<E
 
 fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<PulledRecord>()?;
+    placement::ensure_names_image(&args.image)?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let image = placement::image(&context.provider, Some(&args.image))?;
     let bars = PullBars::new(context.ui, &image.key);
@@ -57,9 +58,9 @@ fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             Err(error) => failed.push((host.name(), error)),
         }
     }
-    let (errors, told) = each_host(context.ui, failed);
-    context.ui.document(&Document { items, errors })?;
-    Ok(told)
+    Ok(show_each_host(context.ui, failed, |errors| {
+        context.ui.show(Document { items, errors })
+    }))
 }
 
 fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
@@ -79,8 +80,7 @@ fn run_list(args: &ImageListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
                 .push(ImageRecord::new(&view.host, &base, instances, now));
         }
     }
-    context.ui.document(&document)?;
-    Ok(document.errors)
+    Ok(context.ui.show(document))
 }
 
 /// The domains that run on this base image: their disk is an overlay on it.
@@ -114,7 +114,7 @@ fn run_prune(args: &PruneArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         left_out: context.left_out(&hosts),
     };
     let outcome = collect(&hosts, &request)?;
-    gc::show(context, outcome, args.dry_run, args.explain)
+    Ok(gc::show(context, outcome, args.dry_run, args.explain))
 }
 
 fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
@@ -145,7 +145,7 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
         Ok(meant) => meant,
         Err(error) => {
             outcome.errors.push(error);
-            return gc::show(context, outcome, false, false);
+            return Ok(gc::show(context, outcome, false, false));
         }
     };
     let doomed = doomed(&meant, context, &mut outcome);
@@ -159,7 +159,7 @@ fn run_rm(args: &ImageRmArgs, context: &Context<'_>) -> Result<Vec<Error>> {
             Err(error) => outcome.errors.push(error),
         }
     }
-    gc::show(context, outcome, false, false)
+    Ok(gc::show(context, outcome, false, false))
 }
 
 /// What of the images that were meant is to go; the rest is told.

@@ -1,6 +1,7 @@
 //! `egressctl list`.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -11,6 +12,9 @@ use crate::find;
 use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord};
 use crate::placement;
+
+/// How often a list that is watched is looked at for its reader.
+const LOOK_FOR_READER: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<InstanceRecord>()?;
@@ -38,23 +42,46 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Vec<Error>> 
             .iter()
             .map(|instance| InstanceRecord::new(instance, now))
             .collect();
-        let is_read = context.ui.document(&Document {
+        let document = Document {
             items,
-            errors: found.errors.clone(),
-        })?;
+            errors: found.errors,
+        };
+        let is_read = match context.ui.document(&document) {
+            Ok(is_read) => is_read,
+            Err(error) => return Ok([document.errors, vec![error]].concat()),
+        };
+        let errors = document.errors;
         // A person at a terminal may wonder whether anything was looked at.
-        if args.watch.is_none() && found.instances.is_empty() && found.errors.is_empty() {
+        if args.watch.is_none() && found.instances.is_empty() && errors.is_empty() {
             context.ui.note_instead_of_rows("no instances");
         }
         // Nobody reads it any more: looking on would only keep the hosts busy.
         let Some(every) = args.watch.filter(|_| is_read) else {
-            return Ok(found.errors);
+            return Ok(errors);
         };
-        for error in &found.errors {
+        for error in &errors {
             context.ui.error(error);
         }
-        context.cancels.work.wait(every);
-        context.cancels.work.check()?;
+        if !wait(context, every)? {
+            return Ok(errors);
+        }
+    }
+}
+
+/// Waits that long; false once nobody reads any more, which a list without rows, or an hour's wait, wouldn't notice.
+fn wait(context: &Context<'_>, every: Duration) -> Result<bool> {
+    let cancel = &context.cancels.work;
+    let began = Instant::now();
+    loop {
+        if context.ui.has_lost_reader() {
+            return Ok(false);
+        }
+        let left = every.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Ok(true);
+        }
+        cancel.wait(left.min(LOOK_FOR_READER));
+        cancel.check()?;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Context;
+use super::{Asked, Context};
 use crate::cli::LogsArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::guest::{Agent, GuestFile};
@@ -17,7 +17,7 @@ const FINISHED: &str = "/run/cloud-init/result.json";
 /// How often a log that is followed is looked at.
 const POLL: Duration = Duration::from_secs(1);
 
-pub(super) fn run(args: &LogsArgs, context: &Context<'_>) -> Result<Vec<Error>> {
+pub(super) fn run(args: &LogsArgs, context: &Context<'_>) -> Asked<Vec<Error>> {
     let (host, instance) = context.answering(&args.target)?;
     let shown = if args.follow {
         follow(context, host, &instance)

@@ -39,15 +39,14 @@ use crate::placement;
 use crate::reach::Way;
 use crate::shell;
 use crate::xml::metadata::Manager;
-use each_host::each_host;
+use each_host::show_each_host;
 
 /// Runs the command, tells its errors, and gives the exit code.
 pub fn main(cli: &Cli, ui: &Ui, cancels: &Cancels) -> u8 {
     let passes_on = matches!(cli.command, Command::Exec(_) | Command::Ssh(_));
     let errors = match run(cli, ui, cancels) {
         Ok(Outcome::Status(status)) => return status,
-        Ok(Outcome::Errors(errors)) => errors,
-        Err(error) => vec![error],
+        Ok(Outcome::Errors(errors)) | Err(Stopped(errors)) => errors,
     };
     for error in &errors {
         ui.error(error);
@@ -70,27 +69,39 @@ enum Outcome {
     Status(u8),
 }
 
-/// Runs one command. The errors of single hosts are in the list; one that stopped the whole command is the `Err`.
-fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Result<Outcome> {
+/// What stopped a whole command: several errors where it was several hosts' failures.
+struct Stopped(Vec<Error>);
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Stopped(vec![error])
+    }
+}
+
+/// Result of what several hosts' failures may stop.
+type Asked<T> = std::result::Result<T, Stopped>;
+
+/// Runs one command. The errors of single hosts are in the list; what stopped the whole command is the `Err`.
+fn run(cli: &Cli, ui: &Ui, cancels: &Cancels) -> Asked<Outcome> {
     let context = || Context::new(&cli.global, ui, cancels);
     let errors = match &cli.command {
-        Command::Completion(args) => completion::run(args, ui),
-        Command::Config(command) => config::run(command, &cli.global, ui, cancels),
-        Command::Create(args) => create::run(args, &context()?),
-        Command::Get(args) => get::run(args, &context()?),
-        Command::List(args) => list::run(args, &context()?),
-        Command::Delete(args) => delete::run(args, &context()?),
+        Command::Completion(args) => completion::run(args, ui)?,
+        Command::Config(command) => config::run(command, &cli.global, ui, cancels)?,
+        Command::Create(args) => create::run(args, &context()?)?,
+        Command::Get(args) => get::run(args, &context()?)?,
+        Command::List(args) => list::run(args, &context()?)?,
+        Command::Delete(args) => delete::run(args, &context()?)?,
         Command::Exec(args) => return exec::run(args, &context()?).map(Outcome::Status),
-        Command::Logs(args) => logs::run(args, &context()?),
+        Command::Logs(args) => logs::run(args, &context()?)?,
         Command::Ssh(args) => return ssh::run(args, &context()?).map(Outcome::Status),
-        Command::Probe(args) => probe::run(args, &context()?),
-        Command::Console(args) => console::run(args, &context()?),
-        Command::Extend(args) => extend::run(args, &context()?),
-        Command::Gc(args) => gc::run(args, &context()?),
-        Command::Image(command) => image::run(command, &context()?),
-        Command::Check(args) => check::run(args, &context()?),
+        Command::Probe(args) => probe::run(args, &context()?)?,
+        Command::Console(args) => console::run(args, &context()?)?,
+        Command::Extend(args) => extend::run(args, &context()?)?,
+        Command::Gc(args) => gc::run(args, &context()?)?,
+        Command::Image(command) => image::run(command, &context()?)?,
+        Command::Check(args) => check::run(args, &context()?)?,
     };
-    errors.map(Outcome::Errors)
+    Ok(Outcome::Errors(errors))
 }
 
 /// What commands that work with hosts need.
@@ -212,19 +223,12 @@ impl<'a> Context<'a> {
         name: &str,
         zone: Option<&str>,
         managers: Managers,
-    ) -> Result<(&HostSession, Instance)> {
+    ) -> Asked<(&HostSession, Instance)> {
         let (wanted, hosts) = self.meant(name, zone)?;
         let name = wanted.name().as_str();
         let found = find::by_name(&hosts, name, managers);
         find::ensure_one(name, &found.instances)?;
-        if let Some(error) = found.errors.first().cloned() {
-            if hosts.len() == 1 {
-                return Err(error);
-            }
-            return Err(error
-                .while_doing(format!("not every host could be asked for {name}"))
-                .hint("name the instance by its ID, or add --zone"));
-        }
+        self.ensure_all_asked(name, &hosts, &found.errors, "done")?;
         let instance = found.instances.first().cloned();
         let instance =
             instance.ok_or_else(|| find::not_among(name, wanted.host().or(zone), &found))?;
@@ -232,22 +236,46 @@ impl<'a> Context<'a> {
         Ok((host.ok_or_else(|| find::not_found(name, None))?, instance))
     }
 
+    /// Makes sure that every host told whether it has the name: where it may stand on another, too, which one was meant
+    /// isn't ours to guess.
+    ///
+    /// Errors: each host's own, and, where there are others, that nothing was `done` for want of them.
+    fn ensure_all_asked(
+        &self,
+        name: &str,
+        hosts: &[&HostSession],
+        errors: &[Error],
+        done: &str,
+    ) -> Asked<()> {
+        if errors.is_empty() {
+            return Ok(());
+        }
+        self.cancels.work.check()?;
+        let mut errors = errors.to_vec();
+        if hosts.len() > 1 {
+            let what = format!("not every host could be asked for {name}, so nothing was {done}");
+            let error = Error::transient(Reason::PartialFailure, what);
+            errors.push(error.hint("name the instance by its ID, or add --zone"));
+        }
+        Err(Stopped(errors))
+    }
+
     /// The one instance to go into: it must run.
-    fn running(&self, target: &TargetArgs) -> Result<(&HostSession, Instance)> {
+    fn running(&self, target: &TargetArgs) -> Asked<(&HostSession, Instance)> {
         let managers = target.manager.into();
         let (host, instance) = self.instance(&target.name, target.zone.as_deref(), managers)?;
         if instance.state.is_active() {
             return Ok((host, instance));
         }
-        Err(not_running(host, &instance, "start"))
+        Err(not_running(host, &instance, "start").into())
     }
 
     /// The same, where something in the guest is to answer: a paused one has a console, and nobody at it.
-    fn answering(&self, target: &TargetArgs) -> Result<(&HostSession, Instance)> {
+    fn answering(&self, target: &TargetArgs) -> Asked<(&HostSession, Instance)> {
         let (host, instance) = self.running(target)?;
         match instance.state {
-            DomainState::Paused(_) => Err(not_running(host, &instance, "resume")),
-            DomainState::PmSuspended => Err(not_running(host, &instance, "dompmwakeup")),
+            DomainState::Paused(_) => Err(not_running(host, &instance, "resume").into()),
+            DomainState::PmSuspended => Err(not_running(host, &instance, "dompmwakeup").into()),
             _ => Ok((host, instance)),
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::Context;
+use super::{Asked, Context, Stopped};
 use crate::cli::ProbeArgs;
 use crate::error::{Class, Error, Reason, Result};
 use crate::output::{Document, ProbeRecord};
@@ -19,16 +19,14 @@ pub(super) fn run(args: &ProbeArgs, context: &Context<'_>) -> Result<Vec<Error>>
     context.meant(&target.name, target.zone.as_deref())?;
     let (record, errors) = match probe(args, context) {
         Ok((record, failure)) => (record, Vec::from_iter(failure)),
-        Err(error) => return context.ui.failures::<ProbeRecord>(vec![error]),
+        Err(Stopped(errors)) => return Ok(context.ui.failures::<ProbeRecord>(errors)),
     };
     let items = vec![record];
-    let document = Document { items, errors };
-    context.ui.document(&document)?;
-    Ok(document.errors)
+    Ok(context.ui.show(Document { items, errors }))
 }
 
 /// What came through the proxy, and why that is a failure, if it is one.
-fn probe(args: &ProbeArgs, context: &Context<'_>) -> Result<(ProbeRecord, Option<Error>)> {
+fn probe(args: &ProbeArgs, context: &Context<'_>) -> Asked<(ProbeRecord, Option<Error>)> {
     let (host, instance) = context.answering(&args.target)?;
     let (instance, ip) = context.with_address(host, instance)?;
     // An agent that hung has cost the first connection.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Context;
+use super::{Asked, Context};
 use crate::cancel::Cancel;
 use crate::cli::SshArgs;
 use crate::config::Reach;
@@ -25,7 +25,7 @@ use crate::ssh_client::{Session, config, known_hosts};
 const HOST_KEYS: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
 
 /// Gives ssh's exit status, which is the command's own.
-pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Result<u8> {
+pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Asked<u8> {
     let (host, instance) = context.answering(&args.target)?;
     let (instance, ip) = context.with_address(host, instance)?;
     // An agent that hung has cost the first connection.

@@ -159,16 +159,33 @@ impl Ui {
         self.bytes(text.as_bytes())
     }
 
+    /// Prints a command's document, and gives what it ends with: the document's failures, and, where stdout can't be
+    /// written, that as well.
+    pub fn show<R: Row>(&self, document: Document<R>) -> Vec<Error> {
+        self.show_or(document, |error, _| error)
+    }
+
+    /// The same where something was done that has to be known: `untold` adds an item to the error that nobody saw it for.
+    pub fn show_or<R: Row>(
+        &self,
+        mut document: Document<R>,
+        untold: impl Fn(Error, &R) -> Error,
+    ) -> Vec<Error> {
+        if let Err(error) = self.document(&document) {
+            let error = document.items.iter().fold(error, untold);
+            document.errors.push(error);
+        }
+        document.errors
+    }
+
     /// What a command ends with that has asked hosts and got nothing but these failures: they stand in its document, too,
     /// where one is wanted; anything else would be an empty table.
-    pub fn failures<R: Row>(&self, errors: Vec<Error>) -> Result<Vec<Error>> {
+    pub fn failures<R: Row>(&self, errors: Vec<Error>) -> Vec<Error> {
         if matches!(self.format(), Format::Json | Format::Yaml) {
             let items: Vec<R> = Vec::new();
-            let document = Document { items, errors };
-            self.document(&document)?;
-            return Ok(document.errors);
+            return self.show(Document { items, errors });
         }
-        Ok(errors)
+        errors
     }
 
     /// Starts the log, which goes past the bars: warnings alone, and by `-v` (1) every call to libvirt, by `-vv` (2)

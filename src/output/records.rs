@@ -251,12 +251,27 @@ impl Row for PulledRecord {
 pub struct DeletedRecord {
     /// The instance's name.
     pub name: String,
-    /// Where it was; none where it was nowhere.
+    /// Where it was, or was said to be on a host that isn't configured; none where it was nowhere.
     pub host: Option<String>,
     /// What was deleted, in order.
     pub deleted: Vec<String>,
     /// What was found and left alone.
     pub kept: Vec<String>,
+    /// Whether nobody looked, as that host isn't configured.
+    #[serde(skip)]
+    pub not_looked_at: bool,
+}
+
+impl DeletedRecord {
+    /// What it says where there is nothing to tell: `absent`, or why nobody can say.
+    fn nothing(&self, absent: &str) -> String {
+        match &self.host {
+            Some(host) if self.not_looked_at => {
+                format!("not looked at: host {host} isn't configured")
+            }
+            _ => absent.to_owned(),
+        }
+    }
 }
 
 impl Row for DeletedRecord {
@@ -265,7 +280,8 @@ impl Row for DeletedRecord {
         column("NAME", |row| Cell::text_of(&row.name)),
         column("HOST", |row| Cell::maybe(row.host.as_deref())),
         column("DELETED", |row| {
-            Cell::Text(or_absent(&row.deleted, &row.kept, "already absent"))
+            let absent = row.nothing("already absent");
+            Cell::Text(or_absent(&row.deleted, &row.kept, &absent))
         }),
     ];
 
@@ -282,12 +298,15 @@ pub struct DeletePlanRecord {
     host: Option<String>,
     would_delete: Vec<String>,
     would_keep: Vec<String>,
+    #[serde(skip)]
+    nothing: String,
 }
 
 impl DeletePlanRecord {
     /// The plan for what a deletion in earnest would have in its record.
     pub fn new(record: DeletedRecord) -> Self {
         DeletePlanRecord {
+            nothing: record.nothing("nothing: it is absent"),
             name: record.name,
             host: record.host,
             would_delete: record.deleted,
@@ -302,11 +321,7 @@ impl Row for DeletePlanRecord {
         column("NAME", |row| Cell::text_of(&row.name)),
         column("HOST", |row| Cell::maybe(row.host.as_deref())),
         column("WOULD DELETE", |row| {
-            Cell::Text(or_absent(
-                &row.would_delete,
-                &row.would_keep,
-                "nothing: it is absent",
-            ))
+            Cell::Text(or_absent(&row.would_delete, &row.would_keep, &row.nothing))
         }),
     ];
 

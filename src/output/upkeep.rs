@@ -40,6 +40,11 @@ impl SweptRecord {
         }
     }
 
+    /// Whether it is gone.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted
+    }
+
     /// The thing itself: `instance web1` or `volume web1.qcow2`.
     fn thing(&self) -> String {
         match (&self.volume, &self.name) {

@@ -72,6 +72,22 @@ pub(crate) const CASES: &[Case] = &[
         "get hosts/nas1/domains/web1 --provider away -o json",
     ),
     (
+        "delete-on-a-mistyped-host",
+        "remote",
+        "delete -q hosts/nas3/domains/web1",
+    ),
+    (
+        "delete-on-a-mistyped-host-json",
+        "remote",
+        "delete hosts/nas3/domains/web1 -o json",
+    ),
+    (
+        "delete-on-a-mistyped-host-dry-run",
+        "remote",
+        "delete hosts/nas3/domains/web1 --dry-run",
+    ),
+    ("delete-without-libvirt", "local", "delete web1"),
+    (
         "get-on-a-host-that-is-gone",
         "remote",
         "get hosts/gone/domains/web1",
@@ -92,6 +108,14 @@ pub(crate) const CASES: &[Case] = &[
         "create --zone nas1 --image debian-13 --user-data - --network-config /dev/stdin",
     ),
     ("image-rm-of-all-urls", "remote", "image rm url"),
+    ("image-rm-of-no-name", "remote", "image rm a/b"),
+    ("image-rm-of-no-url", "remote", "image rm ftp://x/y"),
+    (
+        "image-rm-of-a-url-without-a-host",
+        "remote",
+        "image rm https://",
+    ),
+    ("image-pull-of-no-name", "remote", "image pull a/b"),
     ("unknown-zone-to-list", "remote", "list --zone moon"),
     (
         "unknown-zone-to-pull",

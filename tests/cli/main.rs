@@ -6,6 +6,7 @@ mod cases;
 mod colour;
 mod documents;
 mod escapes;
+mod failures;
 mod interrupts;
 mod json;
 mod pipes;

@@ -82,19 +82,26 @@ pub(crate) fn ends(mut child: Child, what: &str) -> ExitStatus {
 
 #[test]
 fn a_watch_ends_with_its_reader() {
-    let sandbox = Sandbox::new();
-    let config = sandbox.write("providers.yaml", LOCAL);
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    drop(theirs);
-    let child = sandbox
-        .egressctl(&["list", "--watch=10ms", "-o", "json"])
-        .env("EGRESSCTL_CONFIG", config)
-        .stdout(Stdio::from(OwnedFd::from(ours)))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // Its hosts have no libvirt.
-    assert_eq!(ends(child, "list --watch").code(), Some(4));
+    // Names of nothing are no bytes; and a day's wait isn't waited for.
+    for (watch, format) in [
+        ("--watch=10ms", "json"),
+        ("--watch=10ms", "name"),
+        ("--watch=1d", "name"),
+    ] {
+        let sandbox = Sandbox::new();
+        let config = sandbox.write("providers.yaml", LOCAL);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let child = sandbox
+            .egressctl(&["list", watch, "-o", format])
+            .env("EGRESSCTL_CONFIG", config)
+            .stdout(Stdio::from(OwnedFd::from(ours)))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Its hosts have no libvirt.
+        assert_eq!(ends(child, "list --watch").code(), Some(4), "{watch}");
+    }
 }
 
 #[test]

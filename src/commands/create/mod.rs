@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use super::{Context, each_host};
+use super::{Context, show_each_host};
 use crate::cli::{CreateArgs, Format, WaitArg};
 use crate::create::plan::{Outlook, plan};
 use crate::create::wait::{CloudInitResult, WaitFor, wait};
@@ -36,7 +36,9 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
     let request = Request::new(args, context)?;
     let jobs = match request.place(args.zone.as_deref(), context)? {
         Placed::Jobs(jobs) => jobs,
-        Placed::Nowhere(errors) if args.dry_run => return show_plans(context, Vec::new(), errors),
+        Placed::Nowhere(errors) if args.dry_run => {
+            return Ok(show_plans(context, Vec::new(), errors));
+        }
         Placed::Nowhere(errors) => return Ok(show(context, Vec::new(), errors)),
     };
     if args.dry_run {
@@ -53,9 +55,9 @@ pub(super) fn run(args: &CreateArgs, context: &Context<'_>) -> Result<Vec<Error>
                 Err(error) => failed.push((host, error)),
             }
         }
-        let (errors, told) = each_host(context.ui, failed);
-        show_plans(context, records, errors)?;
-        return Ok(told);
+        return Ok(show_each_host(context.ui, failed, |errors| {
+            show_plans(context, records, errors)
+        }));
     }
     let bars = PullBars::new(context.ui, request.image_key());
     let warned = Warned::default();
@@ -101,40 +103,27 @@ fn part<T>(results: Vec<Result<T>>) -> (Vec<T>, Vec<Error>) {
 }
 
 fn show(context: &Context<'_>, items: Vec<InstanceRecord>, errors: Vec<Error>) -> Vec<Error> {
-    let mut document = Document { items, errors };
-    if let Err(error) = context.ui.document(&document) {
-        document.errors.push(untold(error, &document.items));
-    }
-    document.errors
+    // Nobody was told of these instances: they are there, and stay.
+    context
+        .ui
+        .show_or(Document { items, errors }, |error, item| {
+            error.hint(format!(
+                "{} is there, and stays: egressctl get {0}",
+                item.id()
+            ))
+        })
 }
 
-/// Nobody was told of these instances: they are there, and stay.
-fn untold(error: Error, items: &[InstanceRecord]) -> Error {
-    items.iter().fold(error, |error, item| {
-        error.hint(format!(
-            "{} is there, and stays: egressctl get {0}",
-            item.id()
-        ))
-    })
-}
-
-fn show_plans(
-    context: &Context<'_>,
-    items: Vec<PlanRecord>,
-    errors: Vec<Error>,
-) -> Result<Vec<Error>> {
-    let document = Document { items, errors };
-    match context.ui.format() {
-        Format::Table | Format::Wide => {
-            let items = context.ui.sorted(&document.items)?;
-            let texts: Vec<String> = items.into_iter().map(PlanRecord::text).collect();
-            context.ui.data(&texts.join("\n"))?;
-        }
-        _ => {
-            context.ui.document(&document)?;
-        }
+fn show_plans(context: &Context<'_>, items: Vec<PlanRecord>, mut errors: Vec<Error>) -> Vec<Error> {
+    if !matches!(context.ui.format(), Format::Table | Format::Wide) {
+        return context.ui.show(Document { items, errors });
     }
-    Ok(document.errors)
+    let printed = context.ui.sorted(&items).and_then(|items| {
+        let texts: Vec<String> = items.into_iter().map(PlanRecord::text).collect();
+        context.ui.data(&texts.join("\n"))
+    });
+    errors.extend(printed.err());
+    errors
 }
 
 /// Makes the image ready for several instances first, once on each host, as each of them would pull it otherwise.

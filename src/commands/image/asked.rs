@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::{Error, Reason, Result};
 use crate::gc::plan::Base;
 use crate::image::identity::{URL_KEY, source_of_url};
+use crate::placement;
 use crate::url::{CUT_QUERY, SecretUrl};
 
 /// Which images `image rm` is to remove.
@@ -22,8 +23,10 @@ pub(super) enum Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Errors: [`Reason::BadArgument`] (usage) for what all images that were given by URL are called, each another's.
+    /// Errors: [`Reason::BadArgument`] (usage) for what no image can be called, and for what all are that were given by
+    /// URL, each another's.
     pub(super) fn new(text: &'a str) -> Result<Self> {
+        placement::ensure_names_image(text)?;
         if text == URL_KEY {
             return Err(Error::usage(
                 Reason::BadArgument,
