@@ -306,6 +306,15 @@ impl Error {
         self
     }
 
+    /// The same error with each hint as `rewrite` has it.
+    #[must_use]
+    pub fn map_hints(mut self, rewrite: impl Fn(&str) -> String) -> Self {
+        for hint in &mut self.inner.hints {
+            *hint = rewrite(hint);
+        }
+        self
+    }
+
     /// Puts what was being done in front: the old message becomes the nearest cause.
     #[must_use]
     pub fn while_doing(mut self, message: impl Into<String>) -> Self {

@@ -11,7 +11,7 @@ mod upkeep;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use args::{
     CheckArgs, CompletionArgs, ConfigCommand, CreateArgs, DeleteArgs, GetArgs, ImageCommand,
@@ -92,6 +92,41 @@ pub struct GlobalArgs {
     /// Log every call to libvirt on stderr; twice: XML and addresses too
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// What of this, and of the command's options, tells which hosts and instances are meant.
+    #[arg(skip)]
+    pub given: Given,
+}
+
+/// The options that tell which hosts and instances are meant, where they stand on the command line: what the environment
+/// says it says to the next command, too.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// `--config`.
+    pub config: Option<String>,
+    /// `--provider`.
+    pub provider: Option<String>,
+    /// `--manager`, of the commands that have it.
+    pub manager: Option<String>,
+}
+
+impl Given {
+    fn of(matches: &ArgMatches) -> Self {
+        let mut matches = matches;
+        while let Some((_, inner)) = matches.subcommand() {
+            matches = inner;
+        }
+        let given = |name: &str| {
+            let is_known = matches.try_contains_id(name).is_ok();
+            let is_given = || matches.value_source(name) == Some(ValueSource::CommandLine);
+            let mut values = (is_known && is_given()).then(|| matches.get_raw(name))??;
+            Some(values.next()?.to_string_lossy().into_owned())
+        };
+        Given {
+            config: given("config"),
+            provider: given("provider"),
+            manager: given("manager"),
+        }
+    }
 }
 
 /// The commands.
@@ -152,6 +187,7 @@ impl Cli {
         if from_variable && cli.global.provider.as_deref() == Some("") {
             cli.global.provider = None;
         }
+        cli.global.given = Given::of(&matches);
         Ok(cli)
     }
 }
@@ -177,6 +213,24 @@ mod tests {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert_eq!(cli.global.output, format, "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_given_is_told_from_defaults_wherever_it_stands() {
+        let given = |line: &str| {
+            let matches = command().try_get_matches_from(line.split(' ')).unwrap();
+            let given = Given::of(&matches);
+            [given.config, given.provider, given.manager].map(Option::unwrap_or_default)
+        };
+        assert_eq!(given("egressctl list"), ["", "", ""]);
+        assert_eq!(
+            given("egressctl --config f --provider p get web1 --manager kvm"),
+            ["f", "p", "kvm"]
+        );
+        assert_eq!(
+            given("egressctl image rm x --provider=p --config=f"),
+            ["f", "p", ""]
+        );
     }
 
     #[test]

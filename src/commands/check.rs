@@ -19,6 +19,12 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
     });
     context.cancels.work.check()?;
     warn_of_same_machines(&mut reports);
+    let problems = reports
+        .iter_mut()
+        .flat_map(|(_, report)| &mut report.problems);
+    for hint in problems.flat_map(|problem| &mut problem.hints) {
+        *hint = context.ui.hint(hint);
+    }
     let problems = |(host, report): &(String, HostReport)| {
         let told = |problem: &Problem| (problem.severity, problem.told(host));
         report.problems.iter().map(told).collect::<Vec<_>>()

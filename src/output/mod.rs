@@ -9,6 +9,7 @@ mod probe;
 mod progress;
 mod prompt;
 mod records;
+mod repeated;
 mod screen;
 mod secrets;
 mod table;
@@ -24,6 +25,7 @@ use serde_json::json;
 use crate::cli::{Format, GlobalArgs, SortBy};
 use crate::error::{Class, Error, Reason, Result};
 use plain::{cut, plain, plain_json};
+use repeated::Repeated;
 use screen::Screen;
 use secrets::Secrets;
 
@@ -58,6 +60,7 @@ pub struct Ui {
     color: bool,
     quiet: bool,
     secrets: Secrets,
+    repeated: Repeated,
     screen: Screen,
 }
 
@@ -71,6 +74,7 @@ impl Ui {
             headers: !global.no_headers,
             quiet: global.quiet,
             secrets: Secrets::of(std::env::args_os()),
+            repeated: Repeated::new(&global.given),
             screen: Screen::new(global),
             color: !global.no_color && !no_color && screen::can_draw(),
         }
@@ -144,9 +148,11 @@ impl Ui {
     /// Prints a command's document in the format asked for; false once nobody reads them any more.
     pub fn document<R: Row>(&self, document: &Document<R>) -> Result<bool> {
         let items = self.sorted(&document.items)?;
+        let errors = document.errors.iter();
+        let errors: Vec<Error> = errors.map(|error| self.repeated.in_error(error)).collect();
         let text = match self.format() {
-            Format::Json => document::to_json(&items, &document.errors),
-            Format::Yaml => document::to_yaml(&items, &document.errors)?,
+            Format::Json => document::to_json(&items, &errors),
+            Format::Yaml => document::to_yaml(&items, &errors)?,
             Format::Name => document::to_names(&items),
             format => {
                 let layout = table::Layout {
@@ -216,13 +222,18 @@ impl Ui {
         }
     }
 
+    /// A hint that stands in an item of a document.
+    pub fn hint(&self, text: &str) -> String {
+        self.repeated.in_text(text)
+    }
+
     /// Warns; also under `--quiet`.
     pub fn warn(&self, text: &str) {
         self.message("warning", Some(&self.paint("33", "warning:")), text);
     }
 
     fn message(&self, event: &str, word: Option<&str>, text: &str) {
-        let text = self.secrets.out_of(text);
+        let text = self.secrets.out_of(&self.repeated.in_text(text));
         if self.screen.is_json() {
             let event = json!({ "event": event, "message": text });
             self.screen.json(&event.to_string());
@@ -235,6 +246,7 @@ impl Ui {
 
     /// Warns of what would be an error where it stood in the way, with its causes and hints; also under `--quiet`.
     pub fn warning(&self, error: &Error) {
+        let error = &self.repeated.in_error(error);
         if self.screen.is_json() {
             let event = json!({
                 "event": "warning",
@@ -250,6 +262,7 @@ impl Ui {
 
     /// Prints an error with its causes and hints, or as one JSON object.
     pub fn error(&self, error: &Error) {
+        let error = &self.repeated.in_error(error);
         if let Some(text) = as_json(error, *self.format() == Format::Json, self.screen.is_json()) {
             self.screen.json(&self.secrets.out_of(&text));
             return;

@@ -73,6 +73,31 @@ fn every_host_that_failed_is_told_and_counts() {
 }
 
 #[test]
+fn command_lines_in_hints_repeat_what_was_given() {
+    let sandbox = sandbox("none");
+    sandbox.write("it's providers.yaml", LOCAL);
+    let hint = |words: &[&str]| {
+        let mut command = sandbox.egressctl(words);
+        let output = command
+            .env("EGRESSCTL_CONFIG", "it's providers.yaml")
+            .env("EGRESSCTL_PROVIDER", "here")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let error: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        error["hints"].to_string()
+    };
+    let line = ["image", "rm", "url", "-o", "json"];
+    let plain = hint(&line);
+    assert!(plain.contains("egressctl image list -o wide"), "{plain}");
+    let given = [&line[..], &["--config", "it's providers.yaml"]].concat();
+    let given = [&["--provider", "here"], &given[..]].concat();
+    let repeated = hint(&given);
+    let wanted = r"egressctl --config 'it'\\''s providers.yaml' --provider here image list -o wide";
+    assert!(repeated.contains(wanted), "{repeated}");
+}
+
+#[test]
 fn what_failed_is_told_though_stdout_cant_be_written() {
     let lines = [
         "list -o json",
