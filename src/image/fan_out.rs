@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::claim::Claim;
 use super::head;
 use super::identify::replaced;
-use super::identity::{Identity, Validators};
+use super::identity::{Identity, Validators, called};
 use super::pull::{PullEvent, PullObserver, PullRequest, Pulled, ensure_disk_fits};
 use super::source::Pending;
 use super::store::{Block, Feed, Ground, Incoming, Published, store};
@@ -85,7 +85,7 @@ impl FanOut<'_> {
         if self.identity.pin.is_none() && !stream.end_is_certain {
             self.observer.event(PullEvent::Warning(&format!(
                 "the server of image {} doesn't tell its length, and no checksum is set: a connection that is cut can't be told from the image's end",
-                image.key
+                called(image)
             )));
         }
         let incoming = Incoming {

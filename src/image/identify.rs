@@ -1,6 +1,6 @@
 //! Which content an image is right now: by the digest that pins it, else by what its server says.
 
-use super::identity::{Identity, pin_of};
+use super::identity::{Identity, called, pin_of};
 use super::pull::{PullEvent, PullObserver};
 use super::source::{Pending, fetch_text};
 use super::sums::{Checksum, find_checksum};
@@ -31,7 +31,7 @@ pub(super) fn identify<'a>(
     if plain_http {
         observer.event(PullEvent::Warning(&format!(
             "image {} comes over http without a checksum: nothing vouches for its bytes (set sha256 or sha512)",
-            image.key
+            called(image)
         )));
     }
     let download = pending.take()?;
@@ -39,7 +39,7 @@ pub(super) fn identify<'a>(
     if known.etag.is_none() && known.last_modified.is_none() {
         observer.event(PullEvent::Warning(&format!(
             "the server of image {} sends neither ETag nor Last-Modified: a newer image behind the same URL can't be noticed (set sha256, sha512 or checksumUrl)",
-            image.key
+            called(image)
         )));
     }
     let identity = Identity::moving(image, &download.validators);

@@ -16,6 +16,15 @@ pub(super) const ID_DIGITS: usize = 16;
 /// The key that images given by URL on the command line go under.
 pub const URL_KEY: &str = "url";
 
+/// What an image is called in messages: its key, or the URL that it was given by, without its secrets.
+pub fn called(image: &Image) -> String {
+    if image.key == URL_KEY {
+        image.url.to_string()
+    } else {
+        image.key.clone()
+    }
+}
+
 /// What the configuration pins the image's published bytes to.
 pub fn pin_of(image: &Image) -> Option<Checksum> {
     [&image.sha256, &image.sha512]

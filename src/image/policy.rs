@@ -1,6 +1,6 @@
 //! When an image's server is asked, and what is used without asking it.
 
-use super::identity::{URL_KEY, pin_of};
+use super::identity::{URL_KEY, called, pin_of};
 use super::ready::{BaseImage, find_kept};
 use super::store::usable_pool;
 use crate::config::Image;
@@ -42,15 +42,48 @@ pub(super) fn look(
 
 /// The error for an image that isn't ready and may not be pulled.
 pub fn not_kept(image: &Image) -> Error {
-    let named = if image.key == URL_KEY {
-        image.url.to_string()
+    let named = called(image);
+    // A URL whose secrets aren't shown can't be pasted.
+    let line = if image.key == URL_KEY && named != image.url.expose() {
+        "pull it from the same URL first, by egressctl image pull".to_owned()
     } else {
-        image.key.clone()
+        format!("egressctl image pull {}", shell::quote(&named))
     };
     Error::permanent(
         Reason::ImageNotReady,
         format!("image {named} is not on the host, and may not be pulled"),
     )
-    .hint(format!("egressctl image pull {}", shell::quote(&named)))
+    .hint(line)
     .hint("leave --pull never out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Firmware, ImageFormat};
+
+    #[test]
+    fn the_line_that_pulls_it_can_be_pasted_or_isnt_given() {
+        let hint = |key: &str, url: &str| {
+            let image = Image {
+                key: key.to_owned(),
+                url: url.into(),
+                sha256: None,
+                sha512: None,
+                checksum_url: None,
+                format: ImageFormat::Qcow2,
+                firmware: Firmware::Uefi,
+            };
+            not_kept(&image).hints()[0].clone()
+        };
+        let url = "https://example.net/a.qcow2";
+        let secret = format!("{url}?token=secret");
+        assert_eq!(hint("debian-13", &secret), "egressctl image pull debian-13");
+        assert_eq!(hint(URL_KEY, url), format!("egressctl image pull {url}"));
+        let told = hint(URL_KEY, &secret);
+        assert!(
+            !told.starts_with("egressctl") && !told.contains("secret"),
+            "{told}"
+        );
+    }
 }

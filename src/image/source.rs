@@ -75,7 +75,9 @@ impl Download {
 
     fn open_with(url: &str, cancel: &Cancel, http: Http) -> Result<Self> {
         let url = Url::parse(url).map_err(|error| {
-            Error::permanent(Reason::DownloadFailed, "the image's URL can't be used").because(error)
+            Error::permanent(Reason::DownloadFailed, "the image's URL can't be used")
+                .because(error)
+                .hint("check the URL")
         })?;
         let mut tries = 0;
         let response = loop {
@@ -179,7 +181,8 @@ pub(super) fn fetch_text(url: &str, cancel: &Cancel) -> Result<String> {
                 Reason::DownloadFailed,
                 "the file is larger than 4 MiB, so it is no checksum file",
             )
-            .because(format!("URL {}", download.final_url)));
+            .because(format!("URL {}", download.final_url))
+            .hint("checksumUrl is that of a SHA256SUMS or SHA512SUMS file"));
         }
         Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
     })?

@@ -166,20 +166,33 @@ impl Http {
         let certificate = !redirect && cause.contains("certificate");
         let refused_by_proxy = cause.contains("proxy authorization required");
         let limits = self.limits;
-        let message = if redirect {
-            "the image server's redirect was refused".to_owned()
+        let (message, hint) = if redirect {
+            let message = "the image server's redirect was refused".to_owned();
+            (
+                message,
+                "give the URL where the image is in the end, in https",
+            )
         } else if timed_out {
-            format!(
+            let message = format!(
                 "the image server doesn't answer (limits: {} to connect, {} to answer)",
                 humantime::format_duration(limits.connect),
                 humantime::format_duration(limits.stall)
-            )
+            );
+            (message, CHECK_SERVER)
         } else if certificate {
-            "the image server's certificate is not trusted".to_owned()
+            let message = "the image server's certificate is not trusted".to_owned();
+            (
+                message,
+                "add its CA to the system's store (update-ca-certificates), or name it in SSL_CERT_FILE",
+            )
         } else if refused_by_proxy {
-            "the proxy wants a user and password".to_owned()
+            let message = "the proxy wants a user and password".to_owned();
+            (
+                message,
+                "put them into its URL in https_proxy or http_proxy: http://USER:PASSWORD@PROXY:PORT",
+            )
         } else {
-            "the image server can't be reached".to_owned()
+            ("the image server can't be reached".to_owned(), CHECK_SERVER)
         };
         let again = !(redirect || unusable || certificate || refused_by_proxy);
         let class = if again {
@@ -187,16 +200,11 @@ impl Http {
         } else {
             Class::Permanent
         };
-        let mut error = Error::new(class, Reason::DownloadFailed, message)
+        let error = Error::new(class, Reason::DownloadFailed, message)
             .because(cause)
             .because(at);
-        if certificate {
-            error = error.hint(
-                "add its CA to the system's store (update-ca-certificates), or name it in SSL_CERT_FILE",
-            );
-        }
         Failure {
-            error,
+            error: error.hint(hint),
             again,
             after: None,
         }
@@ -220,9 +228,33 @@ impl Http {
         )
         .because(self.about(response.url()));
         Failure {
-            error,
+            error: error.hint(after_status(status)),
             again,
             after: header(response, RETRY_AFTER).and_then(|text| wait_of(&text)),
+        }
+    }
+}
+
+/// What to do where no server answers.
+const CHECK_SERVER: &str = "check the server's name and port in the URL, and whether this machine reaches it: a proxy on the way is named by https_proxy and http_proxy";
+
+/// What to do after an answer that isn't the file.
+fn after_status(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "the server doesn't let just anybody have it: a user and password, or a token, go into the URL"
+        }
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            "a user and password for the proxy go into its URL in https_proxy or http_proxy"
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            "the server is busy: run the same command again later"
+        }
+        _ if status.is_server_error() => {
+            "the fault is the server's: run the same command again later, or use a mirror's URL"
+        }
+        _ => {
+            "check the URL: the file may have been moved or removed, as dated images are after a while"
         }
     }
 }

@@ -34,6 +34,7 @@ impl Download {
                 )
                 .because(cause)
                 .because(self.http.about(&self.url))
+                .hint("run the same command again; if it breaks off each time, look for a proxy with a limit, or use a mirror's URL")
             };
             if self.resumes >= RESUMES {
                 return Err(broken(&cause));
