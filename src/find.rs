@@ -317,8 +317,9 @@ pub fn not_among(name: &str, host: Option<&str>, found: &Found) -> Error {
     )
     .because(why)
     .on_host(host)
+    .hint(format!("on the host: virsh dumpxml {}", shell::quote(name)))
     .hint(format!(
-        "on the host: virsh edit {0} mends the mark; virsh dumpxml {0} shows it",
+        "that shows the mark; to mend it, on the host: virsh edit {}",
         shell::quote(name)
     ))
 }
@@ -334,7 +335,9 @@ pub fn not_found(name: &str, host: Option<&str>) -> Error {
         Some(host) => error.on_host(host),
         None => error,
     };
-    error.hint("egressctl list shows those there are, and with --manager all also the operator's")
+    error
+        .hint("egressctl list")
+        .hint("it shows those there are, and with --manager all also the operator's")
 }
 
 #[cfg(test)]
@@ -356,7 +359,7 @@ mod tests {
             assert_eq!(
                 hint(name),
                 format!(
-                    "on the host: virsh edit {quoted} mends the mark; virsh dumpxml {quoted} shows it"
+                    "on the host: virsh dumpxml {quoted}; that shows the mark; to mend it, on the host: virsh edit {quoted}"
                 )
             );
             let told = unreadable("nas1", name);

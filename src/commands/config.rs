@@ -40,7 +40,7 @@ fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
             "config validate prints one line for people, and no document",
         )
         .hint("leave -o out: the exit status says whether it is valid")
-        .hint("egressctl config view -o json prints the configuration as it is understood"));
+        .hint("the configuration as it is understood: egressctl config view -o json"));
     }
     let config = load_config(global, cancels)?;
     // A named provider shall exist, too.

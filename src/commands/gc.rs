@@ -167,6 +167,7 @@ mod tests {
                 volume: None,
                 reason: "expired".to_owned(),
                 goes: true,
+                busy: false,
                 deleted,
             })
         };

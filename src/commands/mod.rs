@@ -135,7 +135,7 @@ fn not_running(host: &HostSession, instance: &Instance, virsh: &str) -> Error {
     // A create takes none but our own.
     let hint = if instance.metadata().is_some() {
         format!(
-            "egressctl create with --zone {} --name {name} and the other options it was made with starts it again",
+            "to start it, run the egressctl create that made it again, with --zone {} --name {name}",
             host.name()
         )
     } else {
@@ -301,10 +301,9 @@ impl<'a> Context<'a> {
         for asked in asked {
             error = error.because(format!("{}: {}", asked.source.as_str(), asked.answer));
         }
-        Err(error.hint(format!(
-            "egressctl console {} shows what the guest is doing",
-            instance.id()
-        )))
+        Err(error
+            .hint(format!("egressctl console {}", instance.id()))
+            .hint("there the guest shows what it is doing"))
     }
 
     /// The names of the provider's hosts that aren't among these.

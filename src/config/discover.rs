@@ -55,8 +55,9 @@ fn named(by: &str, path: &Path) -> Result<PathBuf> {
             Reason::ConfigNotFound,
             format!("{by} names no file"),
         )
+        .hint("egressctl config init --host nas1=virt@nas1.home.lan --bridge br0")
         .hint(format!(
-            "egressctl config init writes a starter file; without {by}, one is looked for in the usual places"
+            "that prints a starter file; without {by}, one is looked for in the usual places"
         )));
     }
     if exists(path) {
@@ -71,10 +72,12 @@ fn named(by: &str, path: &Path) -> Result<PathBuf> {
 
 /// What to type next: a line that works once the host's own name, user and address are in it.
 fn with_hint(error: Error, file: &Path) -> Error {
-    error.hint(format!(
-        "egressctl config init --host nas1=virt@nas1.home.lan --bridge br0 --write {} (your host's name, user and address) writes a starter file; docs/hypervisor-setup.md says what the host needs",
-        shell::quote(&file.display().to_string())
-    ))
+    error
+        .hint(format!(
+            "egressctl config init --host nas1=virt@nas1.home.lan --bridge br0 --write {}",
+            shell::quote(&file.display().to_string())
+        ))
+        .hint("that writes a starter file: with your host's name, user and address; docs/hypervisor-setup.md says what the host needs")
 }
 
 fn set(env: Env<'_>, name: &str) -> Option<OsString> {

@@ -85,11 +85,10 @@ fn expired(instance: &Instance, at: Timestamp, spec: &CreateSpec) -> Error {
             units::timestamp(at)
         ),
     )
+    .hint(format!("egressctl extend {id} {ttl}"))
+    .hint("that keeps it; then the same command again")
     .hint(format!(
-        "egressctl extend {id} {ttl} keeps it; then the same command again"
-    ))
-    .hint(format!(
-        "or egressctl delete {id}, then the same command again makes it anew"
+        "or have the same command make it anew, after: egressctl delete {id}"
     ))
 }
 
@@ -102,7 +101,8 @@ fn differs(instance: &Instance, differences: &[String]) -> Error {
     differences
         .iter()
         .fold(error, Error::because)
-        .hint(format!("egressctl delete {id}, or choose another --name"))
+        .hint(format!("egressctl delete {id}"))
+        .hint("or choose another --name")
 }
 
 #[cfg(test)]
@@ -170,9 +170,9 @@ mod tests {
         let Decision::Refuse(error) = decide(&instance, &wanted, now) else {
             panic!("it was taken");
         };
-        assert!(
-            error.hints()[0].starts_with("egressctl extend hosts/nas1/domains/web 1h30m"),
-            "{error}"
+        assert_eq!(
+            error.hints()[0],
+            "egressctl extend hosts/nas1/domains/web 1h30m"
         );
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn explain_restart(
     let id = instance.id();
     let what = format!("volume {seed} is gone, without which {name} can't start");
     let anew = format!(
-        "what is on its disk goes with it: egressctl delete {id}, then the same command again makes it anew"
+        "the same command makes it anew, without what is on its disk, after: egressctl delete {id}"
     );
     Error::permanent(Reason::InDoubt, what)
         .because(error)

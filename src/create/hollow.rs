@@ -76,7 +76,7 @@ pub(super) fn ensure_base(
         return Err(Error::permanent(Reason::InDoubt, what)
             .on_host(host.name())
             .hint(format!("is the file system of storage pool {} mounted? then: virsh pool-refresh {}", host.pool(), shell::quote(host.pool())))
-            .hint(format!("if everything in it is lost for good: egressctl delete {}, then the same command again", instance.id())));
+            .hint(format!("if everything in it is lost for good, run the same command again after: egressctl delete {}", instance.id())));
     }
     Ok(())
 }

@@ -102,9 +102,10 @@ fn not_ready(
     .on_host(host.name())
     .because(format!("seen last: {seen}"))
     .hint(format!(
-        "egressctl console hosts/{}/domains/{name} shows what it is doing",
+        "egressctl console hosts/{}/domains/{name}",
         host.name()
     ))
+    .hint("there it shows what it is doing")
 }
 
 fn not_running(instance: &Instance) -> Error {

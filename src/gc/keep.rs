@@ -47,7 +47,7 @@ impl KeepList {
                     format!("line {} of the keep list {source} {fault}: nothing was touched", index + 1),
                 )
                 .hint("one uid, name or ID (hosts/<host>/domains/<name>) a line")
-                .hint("kubectl get … -o jsonpath='{range .items[*]}{.metadata.uid}{\"\\n\"}{end}' prints one a line"));
+                .hint("one a line is what this prints: kubectl get … -o jsonpath='{range .items[*]}{.metadata.uid}{\"\\n\"}{end}'"));
             }
             entries.insert(line.to_owned());
         }

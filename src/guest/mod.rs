@@ -120,9 +120,8 @@ impl<'a> Agent<'a> {
                     "it is installed late in an instance's first boot, unless the configuration says \
                      installGuestAgent: false; create --wait=agent waits for it",
                 )
-                .hint(format!(
-                    "egressctl console {id} shows what the guest is doing; whether it is the host that hangs: egressctl check"
-                ));
+                .hint(format!("egressctl console {id}"))
+                .hint("there the guest shows what it is doing; whether it is the host that hangs: egressctl check");
                 match error.host() {
                     Some(host) => explained.on_host(host),
                     None => explained,

@@ -32,7 +32,7 @@ pub(super) fn list(socket: &Path, deadline: &Deadline) -> Result<Vec<Identity>> 
             format!("the SSH agent at {} doesn't answer", socket.display()),
         )
         .because(cause)
-        .hint("ssh-add -l shows what the agent says")
+        .hint("what the agent says: ssh-add -l")
     };
     // Apart, as nothing limits how long connect(2) waits for an agent whose queue is full, nor an answer that trickles.
     let at = socket.to_owned();

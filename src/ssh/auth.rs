@@ -65,7 +65,8 @@ impl Credential {
     fn all_of_agent(socket: Option<&Path>, cancel: &Cancel) -> Result<Self> {
         let none = |message: &str| {
             Error::transient(Reason::CredentialsUnavailable, message)
-                .hint("eval \"$(ssh-agent)\"; ssh-add FILE; or set sshKeyFile instead of sshAgent")
+                .hint("eval \"$(ssh-agent)\"; ssh-add FILE")
+                .hint("or set sshKeyFile instead of sshAgent")
         };
         let socket =
             socket.ok_or_else(|| none("sshAgent is set, but SSH_AUTH_SOCK names no agent"))?;
@@ -190,7 +191,8 @@ impl Attempt<'_> {
                 Reason::CredentialsUnavailable,
                 "the SSH agent holds no key of a kind that can be used",
             )
-            .hint("ssh-add FILE, for an Ed25519, ECDSA or RSA key; or set sshKeyFile instead of sshAgent"));
+            .hint("add an Ed25519, ECDSA or RSA key: ssh-add FILE")
+            .hint("or set sshKeyFile instead of sshAgent"));
         }
         Err(self.refused(wire, &methods, offered, &what, file))
     }
@@ -277,10 +279,11 @@ impl Attempt<'_> {
             };
         }
         let copy = by_hand::copy_id(self.target, file);
-        let error = error.hint(match file {
-            Some(_) => copy,
-            None => format!("{copy} (that lets every key of the agent in; ssh-add -l shows them)"),
-        });
+        let error = error.hint(copy);
+        let error = match file {
+            Some(_) => error,
+            None => error.hint("that lets every key of the agent in; to see them: ssh-add -l"),
+        };
         let methods: Vec<&str> = methods.iter().map(Into::into).collect();
         if methods.is_empty() {
             return error;

@@ -57,7 +57,8 @@ fn missing(socket: &str) -> Error {
         Reason::SocketNotFound,
         format!("there is no socket {socket} on the host"),
     )
-    .hint("systemctl enable --now libvirtd.socket (or, with modular daemons, virtproxyd.socket)")
+    .hint("systemctl enable --now libvirtd.socket")
+    .hint("with modular daemons: systemctl enable --now virtproxyd.socket")
 }
 
 fn denied(socket: &str, user: &str) -> Error {
@@ -66,7 +67,7 @@ fn denied(socket: &str, user: &str) -> Error {
         format!("{user} may not use the socket {socket}"),
     )
     .hint(format!(
-        "usermod -aG libvirt {} (as root, on the host)",
+        "as root, on the host: usermod -aG libvirt {}",
         shell::quote(user)
     ))
 }
@@ -76,7 +77,8 @@ fn silent(socket: &str) -> Error {
         Reason::LibvirtUnavailable,
         format!("nobody listens on the socket {socket}"),
     )
-    .hint("systemctl restart libvirtd.socket (or, with modular daemons, virtproxyd.socket)")
+    .hint("systemctl restart libvirtd.socket")
+    .hint("with modular daemons: systemctl restart virtproxyd.socket")
 }
 
 /// What the host says about the socket: missing, denied, silent or listening.

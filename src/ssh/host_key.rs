@@ -118,7 +118,7 @@ fn unreadable(
         ErrorKind::FileTooLarge => error
             .with_class(Class::Permanent)
             .hint("knownHostsFile must name a known_hosts file"),
-        ErrorKind::NotFound => error.hint(scan_hint(target, "ssh-ed25519", file)),
+        ErrorKind::NotFound => with_scan(error, target, "ssh-ed25519", file),
         _ => error.hint(format!("ls -l {path}")),
     }
 }
@@ -171,7 +171,7 @@ fn judge(hosts: &KnownHosts, file: &Path, target: &SshTarget, blob: &[u8]) -> Re
                 ))
         }
         Verdict::Mismatch { known } => {
-            return Err(Error::permanent(
+            let error = Error::permanent(
                 Reason::HostKeyMismatch,
                 format!("the host key of {name} is not the known one: somebody may be listening in"),
             )
@@ -181,11 +181,11 @@ fn judge(hosts: &KnownHosts, file: &Path, target: &SshTarget, blob: &[u8]) -> Re
                 "only if the host's key was changed on purpose: ssh-keygen -R {} -f {}",
                 shell::quote(&name),
                 shell::quote(&file_name.to_string())
-            ))
-            .hint(scan_hint(target, key_type, file)));
+            ));
+            return Err(with_scan(error, target, key_type, file));
         }
     };
-    Err(error.hint(scan_hint(target, key_type, file)))
+    Err(with_scan(error, target, key_type, file))
 }
 
 fn key_list(keys: &[KnownKey]) -> String {
@@ -200,8 +200,9 @@ fn line_list(lines: &[usize]) -> String {
     lines.join(", ")
 }
 
-/// The line that adds the key by ssh-keyscan(1), to a file whose directory may not be there yet, and how to be sure of it.
-fn scan_hint(target: &SshTarget, key_type: &str, file: &Path) -> String {
+/// With the line that adds the key by ssh-keyscan(1), to a file whose directory may not be there yet, and how to be sure of
+/// it.
+fn with_scan(error: Error, target: &SshTarget, key_type: &str, file: &Path) -> Error {
     let short = match key_type {
         "ssh-rsa" => "rsa",
         ecdsa if ecdsa.starts_with("ecdsa-") => "ecdsa",
@@ -214,13 +215,17 @@ fn scan_hint(target: &SshTarget, key_type: &str, file: &Path) -> String {
         let directory = shell::quote(&directory.display().to_string());
         format!("mkdir -p -m 700 {directory} && ")
     });
-    format!(
-        "{}{} >> {} (compare its fingerprint with the host's \
-         `ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub` before you trust it)",
-        make.unwrap_or_default(),
-        by_hand::keyscan(target, short),
-        shell::quote(&file.display().to_string())
-    )
+    error
+        .hint(format!(
+            "{}{} >> {}",
+            make.unwrap_or_default(),
+            by_hand::keyscan(target, short),
+            shell::quote(&file.display().to_string())
+        ))
+        .hint(format!(
+            "before you trust it, compare its fingerprint with what the host says: \
+             ssh-keygen -lf /etc/ssh/ssh_host_{short}_key.pub"
+        ))
 }
 
 #[cfg(test)]

@@ -159,7 +159,8 @@ fn unusable(path: &Path, kind: &Kind) -> Error {
             error("is a public key").hint(format!("set sshKeyFile to the private key: {private}"))
         }
         Kind::Unsupported(what) => error(what)
-            .hint("ssh-keygen -t ed25519 -f FILE makes a key that works; add FILE.pub to the host"),
+            .hint("ssh-keygen -t ed25519 -f FILE")
+            .hint("that makes a key that works; add FILE.pub to the host"),
         Kind::Garbage(what) => {
             error(what).hint(format!("check it: ssh-keygen -yf {}", shell::quote(&shown)))
         }

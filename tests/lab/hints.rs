@@ -116,10 +116,13 @@ fn hints_about_host_keys_and_sockets_followed_to_the_letter_make_it_healthy() {
         assert_eq!(run.items()[0]["stage"], stage, "{run}");
         for hint in run.items()[0]["problems"][0]["hints"].as_array().unwrap() {
             let hint = hint.as_str().unwrap();
+            if hint.starts_with("before you trust it") {
+                continue;
+            }
             let hint = hint
                 .strip_prefix("only if the host's key was changed on purpose: ")
                 .unwrap_or(hint);
-            follow_here(hint.split(" (compare").next().unwrap());
+            follow_here(hint);
         }
         cli.run(&["check"]).exits(0);
     }

@@ -15,7 +15,7 @@ pub(super) fn not_applied(
     };
     let name = &instance.domain.name;
     let id = instance.id();
-    let anew = format!("to change that: egressctl delete {id}, then create it anew");
+    let anew = format!("to change that, create it anew after: egressctl delete {id}");
     let mut notes = Vec::new();
     let missing: Vec<String> = spec
         .labels

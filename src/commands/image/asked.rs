@@ -32,7 +32,7 @@ impl<'a> Asked<'a> {
                 Reason::BadArgument,
                 format!("{URL_KEY:?} is what every image goes under that was given by its URL"),
             )
-            .hint("name its URL or its volume: egressctl image list -o wide shows them"));
+            .hint("name its URL or its volume, as in: egressctl image list -o wide"));
         }
         if !text.contains("://") {
             return Ok(Asked::Name(text));

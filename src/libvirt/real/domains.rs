@@ -74,9 +74,9 @@ impl Connection {
         let quoted = shell::quote(name);
         causes
             .fold(error.on_host(&self.host), Error::because)
-            .hint(format!("on the host, virsh managedsave-dumpxml {quoted} says whether it still can't be read"))
+            .hint(format!("whether it still can't be read, on the host: virsh managedsave-dumpxml {quoted}"))
             .hint(format!(
-                "virsh managedsave-remove {quoted} there throws the saved memory away, and the domain's next start is a fresh one"
+                "to throw the saved memory away, so that the domain's next start is a fresh one, on the host: virsh managedsave-remove {quoted}"
             ))
     }
 

@@ -145,7 +145,8 @@ impl Connection {
             error
                 .with_reason(Reason::LibvirtUnavailable)
                 .while_doing("libvirt doesn't answer on its socket")
-                .hint("on the host: systemctl status libvirtd (or virtqemud and virtproxyd)")
+                .hint("on the host: systemctl status libvirtd")
+                .hint("with modular daemons: systemctl status virtqemud virtproxyd")
         })
     }
 
