@@ -76,7 +76,9 @@ pub fn sweep_host(
             Ok(Done::Kept(why)) => keep(&mut shown, &why),
             Ok(Done::Busy(why)) => {
                 keep(&mut shown, &why);
-                shown.iter_mut().for_each(|item| item.busy = true);
+                for item in &mut shown {
+                    item.busy = true;
+                }
             }
             Err(error) if error.reason() == Reason::InDoubt => {
                 keep(&mut shown, &format!("in doubt: {}", error.nearest()));
