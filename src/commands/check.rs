@@ -13,6 +13,9 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Vec<Error>>
         metrics::ensure_writable(path)?;
     }
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
+    for warning in &context.provider.warnings {
+        context.ui.warn(warning);
+    }
     let count = hosts.len();
     let mut reports = parallel::map(hosts, count, |host| {
         (host.name().to_owned(), check(host, &context.provider))

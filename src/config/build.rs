@@ -13,6 +13,7 @@ use super::model::{
 use super::problems::Problems;
 use super::rules;
 use super::yaml::{Node, ScalarKind, Value};
+use crate::seed;
 
 /// The `known_hosts` file of a provider that has none because all its hosts are local: OpenSSH's global one.
 pub(crate) const UNUSED_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
@@ -119,7 +120,7 @@ impl Builder<'_> {
         let auth = self.auth(&fields, ssh);
         let disk_size_gib = fields.integer("diskSizeGb", self.problems);
         let install_guest_agent = fields.boolean("installGuestAgent", self.problems);
-        let vendor_data = fields.text("vendorData", self.problems);
+        let (vendor_data, warnings) = self.vendor_data(&fields, install_guest_agent);
         let default_ttl = fields.duration("defaultTtl", self.problems);
         let images = self.images(&fields);
         let machine_types = self.machine_types(&fields);
@@ -129,12 +130,52 @@ impl Builder<'_> {
             auth: auth?,
             disk_size_gib: disk_size_gib?,
             install_guest_agent: install_guest_agent?,
-            vendor_data: vendor_data.filter(|text| !text.is_empty()),
+            vendor_data,
             images,
             machine_types,
             hosts: hosts?,
             default_ttl,
+            warnings,
         })
+    }
+
+    /// The vendor-data if there is some, and what is odd about it: every create would fail on what cloud-init ignores.
+    fn vendor_data(
+        &mut self,
+        fields: &Fields<'_>,
+        with_script: Option<bool>,
+    ) -> (Option<String>, Vec<String>) {
+        const KEY: &str = "vendorData";
+        let text = fields.text(KEY, self.problems);
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            return (None, Vec::new());
+        };
+        let literal = fields
+            .inner(KEY)
+            .and_then(|(node, _)| node.scalar()?.literal);
+        let path = fields.path_of(KEY);
+        // A line of a literal block is one of the file's.
+        let place = |finding: &seed::Finding| match (literal, finding.line) {
+            (Some(offset), Some(line)) => (offset.lines + line, finding.what.clone()),
+            _ => (fields.line_of(KEY), finding.to_string()),
+        };
+        match seed::check_vendor_data(&text, with_script.unwrap_or(true)) {
+            Ok(checked) => {
+                let warnings = checked.warnings.iter().map(|finding| {
+                    let (line, what) = place(finding);
+                    let hint = finding.hint.map(|hint| format!("; {hint}"));
+                    let what = what + &hint.unwrap_or_default();
+                    self.problems.warning(line, &path, &what)
+                });
+                (Some(text), warnings.collect())
+            }
+            Err(finding) => {
+                let (line, what) = place(&finding);
+                self.problems
+                    .add(line, &path, &format!("can't be used: {what}"));
+                (None, Vec::new())
+            }
+        }
     }
 
     fn auth(&mut self, fields: &Fields<'_>, ssh: bool) -> Option<SshAuth> {

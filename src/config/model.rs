@@ -29,6 +29,8 @@ pub struct Provider {
     pub hosts: Vec<Host>,
     /// How long an instance lives when `--ttl` isn't given; none means for ever.
     pub default_ttl: Option<Duration>,
+    /// What is odd about the entry, though it can be used; with file, line and key path.
+    pub warnings: Vec<String>,
 }
 
 impl fmt::Debug for Provider {

@@ -42,12 +42,12 @@ impl Problems {
 
     /// Adds a problem of the value at `path` (empty for the document) on `line`.
     pub(crate) fn add(&mut self, line: usize, path: &str, what: &str) {
-        let path = if path.is_empty() {
-            String::new()
-        } else {
-            format!("{path}: ")
-        };
-        self.push(line, "", &format!("{path}{what}"));
+        self.list.push(self.told(line, "", &of(path, what)));
+    }
+
+    /// What to say of the value at `path` on `line` that is no problem.
+    pub(crate) fn warning(&self, line: usize, path: &str, what: &str) -> String {
+        self.told(line, "", &of(path, what)).1
     }
 
     /// Adds a flaw of the mapping at `path`, unless another place has it already.
@@ -71,16 +71,15 @@ impl Problems {
 
     /// Adds a problem of YAML's syntax, with its column (from 1).
     pub(crate) fn add_syntax(&mut self, line: usize, column: usize, what: &str) {
-        self.push(
-            line,
-            &format!("{column}:"),
-            &format!("not valid YAML: {what}"),
-        );
+        let what = format!("not valid YAML: {what}");
+        self.list
+            .push(self.told(line, &format!("{column}:"), &what));
     }
 
-    fn push(&mut self, line: usize, column: &str, what: &str) {
+    /// What it says, with its place in front; and the line of the file.
+    fn told(&self, line: usize, column: &str, what: &str) -> (usize, String) {
         let file = &self.file;
-        self.list.push(match &self.lines {
+        match &self.lines {
             Lines::After(before) => (
                 before + line,
                 format!("{file}:{}:{column} {what}", before + line),
@@ -89,7 +88,7 @@ impl Problems {
                 *outer,
                 format!("{file}:{outer}: line {line} of data.{key}:{column} {what}"),
             ),
-        });
+        }
     }
 
     /// Whether there are none.
@@ -109,5 +108,14 @@ impl Problems {
         self.list
             .iter()
             .fold(error, |error, (_, problem)| error.because(problem))
+    }
+}
+
+/// What is said, of the value at `path`.
+fn of(path: &str, what: &str) -> String {
+    if path.is_empty() {
+        what.to_string()
+    } else {
+        format!("{path}: {what}")
     }
 }

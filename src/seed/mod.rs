@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::{Error, Reason, Result};
 
+mod finding;
 mod iso9660;
 mod mark;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod user_data;
 mod vendor_data;
 mod yaml;
 
+pub use finding::Finding;
 pub use mark::{MARK_BYTES, SeedMark, may_be_unwritten, read_mark};
 pub use user_data::{
     Checked, UserDataKind, check_network_config, check_user_data, check_vendor_data,

@@ -14,10 +14,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::Deserialize;
 
+use super::finding::Finding;
 use super::yaml::{self, Root};
-use crate::error::{Error, Reason, Result};
 
 #[cfg(test)]
 mod tests;
@@ -52,9 +51,11 @@ pub enum UserDataKind {
 pub struct Checked {
     /// What for.
     pub kind: UserDataKind,
-    /// What is odd about it, one sentence each.
-    pub warnings: Vec<String>,
+    /// What is odd about it.
+    pub warnings: Vec<Finding>,
 }
+
+type Result<T> = std::result::Result<T, Finding>;
 
 /// The first lines cloud-init knows (`cloudinit/handlers/__init__.py`), in lower case, the longer before its own start.
 const HEADERS: [(&str, UserDataKind); 9] = [
@@ -76,60 +77,64 @@ const GZIP: &[u8] = b"\x1f\x8b";
 const MIME_HEAD: usize = 4096;
 
 /// Checks user-data; `source` names it in messages, such as `--user-data squid.yaml`.
-pub fn check_user_data(source: &str, data: &[u8]) -> Result<Checked> {
-    check(source, data)
+///
+/// Errors: Usage.
+pub fn check_user_data(source: &str, data: &[u8]) -> crate::error::Result<Checked> {
+    check(data).map_err(|finding| finding.into_error(source))
 }
 
 /// Checks the configuration's `vendorData`. Beside the guest agent's script (`with_script`) it becomes a part of
 /// a MIME message and is taken by its first line, so a MIME message can't be in it.
-pub fn check_vendor_data(source: &str, text: &str, with_script: bool) -> Result<Checked> {
-    let checked = check(source, text.as_bytes())?;
+///
+/// Errors: what is wrong with it.
+pub fn check_vendor_data(text: &str, with_script: bool) -> Result<Checked> {
+    let checked = check(text.as_bytes())?;
     if with_script && checked.kind == UserDataKind::Mime {
-        return Err(refused(
-            source,
-            "it is a MIME message, which can't stand beside the guest agent's script",
-        )
-        .hint("set installGuestAgent: false, or give the one part as it is"));
+        return Err(Finding::of(
+            "it is a MIME message, which can't stand beside the guest agent's script (installGuestAgent)",
+        ));
     }
     Ok(checked)
 }
 
-/// The one thing of a network-config that is looked at.
-#[derive(Deserialize)]
-struct Versioned {
-    version: u64,
+/// Checks a network-config: the bare form of cloud-init's version 1 or 2.
+///
+/// Errors: Usage.
+pub fn check_network_config(source: &str, data: &[u8]) -> crate::error::Result<()> {
+    network_config(data).map_err(|finding| finding.into_error(source))
 }
 
-/// Checks a network-config: the bare form of cloud-init's version 1 or 2.
-pub fn check_network_config(source: &str, data: &[u8]) -> Result<()> {
-    let text = utf8(source, data)?;
-    let document = yaml::read(text).map_err(|fault| refused(source, &fault.to_string()))?;
+fn network_config(data: &[u8]) -> Result<()> {
+    let document = yaml::read(utf8(data)?)?;
     let Root::Mapping(keys) = document.root else {
-        return Err(refused(source, "it isn't a mapping").hint("begin it with `version: 2`"));
+        return Err(Finding::of("it isn't a mapping").hint("begin it with `version: 2`"));
     };
     if let Some(fault) = document.duplicate_key {
-        return Err(refused(source, &fault.to_string()));
+        return Err(fault.into());
     }
     if keys.iter().any(|key| key == "network") {
         return Err(
-            refused(source, "it is wrapped in `network:`, which a seed's network-config isn't").hint(
+            Finding::of("it is wrapped in `network:`, which a seed's network-config isn't").hint(
                 "remove the `network:` line and indent the rest one level less, so that it begins with `version: 2`",
             ),
         );
     }
     if !keys.iter().any(|key| key == "version") {
-        return Err(refused(source, "it has no `version:`")
+        return Err(Finding::of("it has no `version:`")
             .hint("add `version: 2` (netplan's form) at its top"));
     }
-    // cloud-init compares numbers, and has a handler for these two.
-    match serde_saphyr::from_str::<Versioned>(text) {
-        Ok(Versioned { version: 1 | 2 }) => Ok(()),
-        _ => Err(refused(source, "its `version:` is neither 1 nor 2")
-            .hint("cloud-init reads version 1, and 2 (netplan's form)")),
+    // cloud-init compares numbers, and has a handler for these two; text it takes for neither.
+    match document.version {
+        Some(1 | 2) => Ok(()),
+        _ => Err(
+            Finding::of("its `version:` is neither the number 1 nor 2").hint(
+                "cloud-init reads `version: 1`, and `version: 2` (netplan's form), without quotes",
+            ),
+        ),
     }
 }
 
-fn check(source: &str, data: &[u8]) -> Result<Checked> {
+fn check(data: &[u8]) -> Result<Checked> {
     let passed = |kind| {
         Ok(Checked {
             kind,
@@ -139,47 +144,48 @@ fn check(source: &str, data: &[u8]) -> Result<Checked> {
     if data.starts_with(GZIP) {
         return passed(UserDataKind::Gzip);
     }
-    check_start(source, data)?;
+    check_start(data)?;
     if let Some(has_version) = mime(data) {
         if has_version {
             return passed(UserDataKind::Mime);
         }
-        return Err(refused(
-            source,
-            "it looks like a MIME message, but has no MIME-Version header",
-        )
-        .hint("cloud-init takes for MIME only what has `MIME-Version: 1.0` among its headers"));
+        return Err(
+            Finding::of("it looks like a MIME message, but has no MIME-Version header").hint(
+                "cloud-init takes for MIME only what has `MIME-Version: 1.0` among its headers",
+            ),
+        );
     }
     let Some(kind) = header(first_line(data)) else {
-        return Err(unknown_header(source, data));
+        return Err(unknown_header(data));
     };
     match kind {
-        UserDataKind::CloudConfig => cloud_config(source, data),
-        UserDataKind::Archive => archive(source, data),
-        UserDataKind::Jinja => jinja(source, data).and_then(|()| passed(kind)),
+        UserDataKind::CloudConfig => cloud_config(data),
+        UserDataKind::Archive => archive(data),
+        UserDataKind::Jinja => jinja(data).and_then(|()| passed(kind)),
         UserDataKind::Script | UserDataKind::Boothook => {
-            unix_line_ends(source, data).and_then(|()| passed(kind))
+            unix_line_ends(data).and_then(|()| passed(kind))
         }
         _ => passed(kind),
     }
 }
 
 /// Refuses what stands in front of the first line.
-fn check_start(source: &str, data: &[u8]) -> Result<()> {
+fn check_start(data: &[u8]) -> Result<()> {
     if data.trim_ascii().is_empty() {
-        return Err(refused(source, "it is empty")
+        return Err(Finding::of("it is empty")
             .hint("leave it out for an instance without user-data of its own"));
     }
     if data.starts_with(b"\xEF\xBB\xBF") {
-        return Err(refused(source, "it begins with a byte order mark (BOM)")
+        return Err(Finding::of("it begins with a byte order mark (BOM)")
             .hint("save it as UTF-8 without BOM, or: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE"));
     }
     if data.starts_with(b"\xFF\xFE") || data.starts_with(b"\xFE\xFF") {
-        return Err(refused(source, "it is UTF-16").hint("save it as UTF-8 without BOM"));
+        return Err(Finding::of("it is UTF-16").hint("save it as UTF-8 without BOM"));
     }
     if data[0].is_ascii_whitespace() {
-        return Err(refused(source, "it begins with a blank or an empty line")
-            .hint("its first line must begin with #cloud-config, #! or another of cloud-init's headers"));
+        return Err(Finding::of("it begins with a blank or an empty line").hint(
+            "its first line must begin with #cloud-config, #! or another of cloud-init's headers",
+        ));
     }
     Ok(())
 }
@@ -215,30 +221,30 @@ fn mime(data: &[u8]) -> Option<bool> {
     Some(headers.any(|line| line.starts_with(b"mime-version:")))
 }
 
-fn cloud_config(source: &str, data: &[u8]) -> Result<Checked> {
-    let document = yaml::read(utf8(source, data)?).map_err(|fault| invalid_yaml(source, &fault))?;
+fn cloud_config(data: &[u8]) -> Result<Checked> {
+    let document = yaml::read(utf8(data)?).map_err(invalid_yaml)?;
     match document.root {
         Root::Empty | Root::Mapping(_) => {}
         Root::List | Root::Scalar => {
-            return Err(refused(
-                source,
+            return Err(Finding::of(
                 "its cloud-config isn't a mapping of keys, so cloud-init would ignore it",
             ));
         }
     }
+    let takes = "cloud-init takes the last and drops the others";
     let twice = document
         .duplicate_key
-        .map(|fault| format!("{source}: {fault}; cloud-init takes the last and drops the others"));
+        .map(|fault| Finding::from(fault).hint(takes));
     Ok(Checked {
         kind: UserDataKind::CloudConfig,
         warnings: twice.into_iter().collect(),
     })
 }
 
-fn archive(source: &str, data: &[u8]) -> Result<Checked> {
-    let document = yaml::read(utf8(source, data)?).map_err(|fault| invalid_yaml(source, &fault))?;
+fn archive(data: &[u8]) -> Result<Checked> {
+    let document = yaml::read(utf8(data)?).map_err(invalid_yaml)?;
     if document.root != Root::List {
-        return Err(refused(source, "its cloud-config-archive isn't a list"));
+        return Err(Finding::of("its cloud-config-archive isn't a list"));
     }
     Ok(Checked {
         kind: UserDataKind::Archive,
@@ -247,19 +253,18 @@ fn archive(source: &str, data: &[u8]) -> Result<Checked> {
 }
 
 /// A template is taken by its second line, once rendered; what it renders to can't be checked here.
-fn jinja(source: &str, data: &[u8]) -> Result<()> {
+fn jinja(data: &[u8]) -> Result<()> {
     let rest = &data[(first_line(data).len() + 1).min(data.len())..];
     let second = rest
         .split(|&byte| byte == b'\n')
         .find(|line| !line.trim_ascii().is_empty())
         .unwrap_or_default();
     match header(second.trim_ascii()) {
-        Some(UserDataKind::Script) => unix_line_ends(source, rest),
+        Some(UserDataKind::Script) => unix_line_ends(rest),
         Some(_) => Ok(()),
         // The header itself may come out of the template.
         None if second.trim_ascii_start().starts_with(b"{") => Ok(()),
-        None => Err(refused(
-            source,
+        None => Err(Finding::of(
             "the line after `## template: jinja` is none of cloud-init's headers",
         )
         .hint("put `#cloud-config` (or `#!/bin/sh`) on its second line")),
@@ -267,41 +272,40 @@ fn jinja(source: &str, data: &[u8]) -> Result<()> {
 }
 
 /// The kernel would look for an interpreter called `/bin/sh\r`.
-fn unix_line_ends(source: &str, data: &[u8]) -> Result<()> {
+fn unix_line_ends(data: &[u8]) -> Result<()> {
     let has_interpreter = data
         .split_inclusive(|&byte| byte == b'\n')
         .find(|line| line.starts_with(b"#!"));
     if has_interpreter.is_some_and(|line| line.ends_with(b"\r\n")) {
-        return Err(refused(
-            source,
-            "it is a script with Windows line ends (CRLF), which can't run",
-        )
-        .hint("convert it: sed -i 's/\\r$//' FILE"));
+        return Err(
+            Finding::of("it is a script with Windows line ends (CRLF), which can't run")
+                .hint("convert it: sed -i 's/\\r$//' FILE"),
+        );
     }
     Ok(())
 }
 
-fn utf8<'a>(source: &str, data: &'a [u8]) -> Result<&'a str> {
+fn utf8(data: &[u8]) -> Result<&str> {
     std::str::from_utf8(data).map_err(|e| {
         let before = &data[..e.valid_up_to()];
         let line = before.split(|&byte| byte == b'\n').count();
-        refused(source, &format!("it isn't UTF-8 at line {line}"))
+        Finding {
+            line: Some(line),
+            ..Finding::of("it isn't UTF-8")
+        }
     })
 }
 
-fn invalid_yaml(source: &str, fault: &yaml::Fault) -> Error {
-    refused(source, &fault.to_string())
+fn invalid_yaml(fault: yaml::Fault) -> Finding {
+    Finding::from(fault)
         .hint("cloud-init would ignore it as a whole; `cloud-init schema -c FILE` checks it too")
 }
 
 /// Why the first line is none of the known ones, as far as that can be guessed.
-fn unknown_header(source: &str, data: &[u8]) -> Error {
+fn unknown_header(data: &[u8]) -> Finding {
     if is_base64_of_known(data) {
-        return refused(
-            source,
-            "it is base64 text, which cloud-init would not decode",
-        )
-        .hint("decode it first: base64 -d FILE");
+        return Finding::of("it is base64 text, which cloud-init would not decode")
+            .hint("decode it first: base64 -d FILE");
     }
     let line = first_line(data).to_ascii_lowercase();
     let squeezed: Vec<u8> = line
@@ -310,25 +314,18 @@ fn unknown_header(source: &str, data: &[u8]) -> Error {
         .copied()
         .collect();
     if squeezed.starts_with(b"cloudconfig") {
-        return refused(
-            source,
-            "its first line is almost, but not quite `#cloud-config`",
-        )
-        .hint("write it exactly so: #cloud-config");
+        return Finding::of("its first line is almost, but not quite `#cloud-config`")
+            .hint("write it exactly so: #cloud-config");
     }
     // cloud-init 22.2 dropped it, and no older one runs where there is upstart.
     if line.starts_with(b"#upstart-job") {
-        return refused(
-            source,
+        return Finding::of(
             "it is a job for upstart, which cloud-init would ignore since version 22.2",
         )
         .hint("write a systemd unit by cloud-config's `write_files`, and start it in `runcmd`");
     }
-    refused(
-        source,
-        "its first line is none of cloud-init's headers, so it would be ignored",
-    )
-    .hint("begin cloud-config with the line `#cloud-config`, and a script with `#!/bin/sh`")
+    Finding::of("its first line is none of cloud-init's headers, so it would be ignored")
+        .hint("begin cloud-config with the line `#cloud-config`, and a script with `#!/bin/sh`")
 }
 
 /// Whether it is base64 of something that would have been good.
@@ -342,11 +339,4 @@ fn is_base64_of_known(data: &[u8]) -> bool {
     decoded.is_ok_and(|data| {
         data.starts_with(GZIP) || mime(&data).is_some() || header(first_line(&data)).is_some()
     })
-}
-
-fn refused(source: &str, why: &str) -> Error {
-    Error::usage(
-        Reason::InvalidUserData,
-        format!("{source} can't be used: {why}"),
-    )
 }

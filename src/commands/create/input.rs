@@ -21,7 +21,7 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
         Some(path) => {
             let data = read_part(path, "user-data", cancel)?;
             for warning in seed::check_user_data(&input::name(path), &data)?.warnings {
-                context.ui.warn(&warning);
+                context.ui.warn(&warning.told(&input::name(path)));
             }
             data
         }
@@ -36,8 +36,8 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
         None => None,
     };
     let provider = &context.provider;
-    if let Some(text) = &provider.vendor_data {
-        seed::check_vendor_data("vendorData", text, provider.install_guest_agent)?;
+    for warning in &provider.warnings {
+        context.ui.warn(warning);
     }
     let vendor_data = seed::vendor_data(
         provider.install_guest_agent,
