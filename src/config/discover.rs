@@ -64,14 +64,29 @@ fn named(by: &str, path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let message = format!("no configuration file {}, which {by} names", path.display());
-    Err(with_hint(
-        Error::usage(Reason::ConfigNotFound, message),
-        path,
-    ))
+    let mut error = Error::usage(Reason::ConfigNotFound, message);
+    if let Some(target) = link_target(path) {
+        error = error.because(format!("it is a link to {}: not there", target.display()));
+    }
+    Err(with_hint(error, path))
+}
+
+/// What a link leads to, at its end; none of what is no link.
+pub fn link_target(path: &Path) -> Option<PathBuf> {
+    const MOST_LINKS: usize = 40;
+    let next = |path: &PathBuf| {
+        let target = std::fs::read_link(path).ok()?;
+        Some(path.parent()?.join(target))
+    };
+    std::iter::successors(next(&path.to_path_buf()), next)
+        .take(MOST_LINKS)
+        .last()
 }
 
 /// What to type next: a line that works once the host's own name, user and address are in it.
 fn with_hint(error: Error, file: &Path) -> Error {
+    // Nothing is written through a link.
+    let file = link_target(file).unwrap_or_else(|| file.to_path_buf());
     error
         .hint(format!(
             "egressctl config init --host nas1=virt@nas1.home.lan --bridge br0 --write {}",

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 pub use address::HostSpec;
 pub use build::Skipped;
-pub use discover::discover;
+pub use discover::{discover, link_target};
 pub use expand::{Env, process_env};
 pub use init::init;
 pub use model::{

@@ -74,6 +74,86 @@ fn a_named_file_is_taken_and_no_other_in_its_place() {
 }
 
 #[test]
+fn a_link_to_nothing_is_followed_for_the_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, next) = (dir.path().join("p.yaml"), dir.path().join("next"));
+    std::os::unix::fs::symlink("next", &link).unwrap();
+    std::os::unix::fs::symlink("sub/real.yaml", &next).unwrap();
+    let error = discover(Some(&link), &vars(&[])).unwrap_err();
+    let real = dir.path().join("sub/real.yaml").display().to_string();
+    assert_eq!(
+        error.causes(),
+        [format!("it is a link to {real}: not there")]
+    );
+    assert!(
+        error.hints()[0].contains(&format!("--write {real} ")),
+        "{error:?}"
+    );
+    // One that leads to itself has no end, and no file.
+    std::os::unix::fs::symlink("round", dir.path().join("round")).unwrap();
+    assert!(discover(Some(&dir.path().join("round")), &vars(&[])).is_ok());
+}
+
+#[test]
+fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_refused() {
+    let with = |more: &str| {
+        let text = provider_entry("a").replace("    sshAgent", &format!("{more}    sshAgent"));
+        parse(&text, Path::new("/c/p.yaml"), &|_| None)
+    };
+    let block = |lines: &str| format!("    vendorData: |\n{lines}");
+    let odd = with(&block("      #cloud-config\n      a: 1\n      a: SECRET\n")).unwrap();
+    assert_eq!(
+        odd.providers[0].warnings,
+        [
+            "/c/p.yaml:7: [0].kvm.vendorData: a key stands twice; cloud-init takes the last and drops the others"
+        ]
+    );
+    let cases = [
+        (
+            block("      #cloud-config\n      a:\tSECRET\n"),
+            6,
+            "a tab stands",
+        ),
+        (
+            block("\n      #cloud-config\n"),
+            4,
+            "blank or an empty line",
+        ),
+        (
+            "    vendorData: \"#cloud-config\\n- SECRET\"\n".to_owned(),
+            4,
+            "isn't a mapping",
+        ),
+        (
+            "    vendorData: \"#cloud-config\\na: [SECRET\"\n".to_owned(),
+            4,
+            "at line ",
+        ),
+        (
+            "    vendorData: SECRET\n".to_owned(),
+            4,
+            "none of cloud-init's headers",
+        ),
+        (
+            "    vendorData: \"MIME-Version: 1.0\\n\\nSECRET\"\n".to_owned(),
+            4,
+            "is a MIME message",
+        ),
+    ];
+    for (more, line, why) in cases {
+        let error = with(&more).unwrap_err();
+        let [cause] = error.causes() else {
+            panic!("{error:?}");
+        };
+        let place = format!("/c/p.yaml:{line}: [0].kvm.vendorData: can't be used: ");
+        assert!(cause.starts_with(&place) && cause.contains(why), "{cause}");
+        assert!(!cause.contains("SECRET"), "{cause}");
+    }
+    let alone = "    vendorData: \"MIME-Version: 1.0\\n\\nx\"\n    installGuestAgent: false\n";
+    assert!(with(alone).is_ok());
+}
+
+#[test]
 fn the_users_file_is_under_home_unless_xdg_says_otherwise() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(".config/egressctl/providers.yaml");

@@ -44,6 +44,7 @@ pub(crate) fn find(text: &str, problems: &mut Problems) -> Option<Found> {
             Some(_) => object(&node, &mut candidates, &mut kinds, problems),
         }
     }
+    refuse_others(&mut candidates, problems);
     let mut candidates = candidates.into_iter();
     let first = candidates.next();
     if let Some(second) = candidates.next() {
@@ -76,6 +77,27 @@ pub(crate) fn find(text: &str, problems: &mut Problems) -> Option<Found> {
             None
         }
     }
+}
+
+/// Takes out what stands beside provider entries and is none: neither a list, nor with `providers`.
+fn refuse_others(candidates: &mut Vec<Candidate>, problems: &mut Problems) {
+    let holds = |candidate: &Candidate| match &candidate.node.value {
+        Value::Sequence(_) => true,
+        Value::Mapping(mapping) => mapping.get("providers").is_some(),
+        Value::Scalar(_) => false,
+    };
+    // Alone it is what was meant, and told what it lacks.
+    if !candidates.iter().any(holds) {
+        return;
+    }
+    candidates.retain(|candidate| {
+        let stays = holds(candidate);
+        if !stays {
+            let what = "this document holds no provider entries, and another one does: remove it";
+            problems.add(candidate.line, "", what);
+        }
+        stays
+    });
 }
 
 /// The list inside a document: it itself, or its `providers`.
