@@ -48,10 +48,10 @@ pub struct CreateArgs {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub network_config: Option<PathBuf>,
     /// Disk size in GiB [default: the configuration's diskSizeGb]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
     pub disk_size: Option<u64>,
     /// Time to live, such as 24h: gc deletes it afterwards
-    #[arg(long, value_name = "DURATION", value_parser = duration::limit)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::ttl)]
     pub ttl: Option<Duration>,
     /// Label (can be repeated)
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
@@ -68,6 +68,14 @@ pub struct CreateArgs {
     /// Print what would be made, and make nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+fn parse_gib(text: &str) -> Result<u64, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let number = text.parse().ok().filter(|gib| (1..=65536).contains(gib));
+        return number.ok_or_else(|| format!("{text} is not in 1..=65536"));
+    }
+    Err("it is a number of GiB, without a unit, such as 10".to_owned())
 }
 
 /// What `create --wait` waits for.
@@ -323,6 +331,24 @@ mod tests {
                 panic!("{args:?}");
             };
             assert_eq!(create.wait, wanted, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_size_is_a_number_of_gib() {
+        assert_eq!(parse_gib("10"), Ok(10));
+        assert_eq!(parse_gib("65536"), Ok(65536));
+        for far in ["0", "65537", "99999999999999999999"] {
+            assert!(
+                parse_gib(far).unwrap_err().contains("not in 1..=65536"),
+                "{far}"
+            );
+        }
+        for odd in ["10G", "10GiB", "", "ten", "+10", "1.5"] {
+            assert!(
+                parse_gib(odd).unwrap_err().contains("number of GiB"),
+                "{odd}"
+            );
         }
     }
 

@@ -5,9 +5,24 @@ use std::time::Duration;
 use crate::units;
 
 /// Far beyond any use, and such that times computed from it stay in range.
-pub const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// How long something may take, or live: it must be longer than nothing.
+/// How long an instance may live, of the configuration as of the command line.
+///
+/// Errors: what its bounds are.
+pub fn life(span: Duration) -> Result<Duration, &'static str> {
+    if span < Duration::from_secs(1) || span > LONGEST || span.subsec_nanos() != 0 {
+        return Err("from one second to a hundred years, in whole seconds");
+    }
+    Ok(span)
+}
+
+/// How long something lives: recorded in whole seconds.
+pub(super) fn ttl(text: &str) -> Result<Duration, String> {
+    Ok(life(written(text)?)?)
+}
+
+/// How long something may take: it must be longer than nothing.
 pub(super) fn limit(text: &str) -> Result<Duration, String> {
     match any(text)? {
         Duration::ZERO => Err("must be more than 0".to_owned()),
@@ -15,10 +30,14 @@ pub(super) fn limit(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn written(text: &str) -> Result<Duration, String> {
+    units::span(text)
+        .map_err(|error| format!("{error}; write it with its unit, such as 90s, 24h or 7d"))
+}
+
 /// How old something must be: 0 is any age.
 pub(super) fn any(text: &str) -> Result<Duration, String> {
-    let span = units::span(text)
-        .map_err(|error| format!("{error}; write it with its unit, such as 90s, 24h or 7d"))?;
+    let span = written(text)?;
     if span > LONGEST {
         return Err("is more than a hundred years".to_owned());
     }
@@ -44,7 +63,12 @@ mod tests {
         type Parser = fn(&str) -> Result<Duration, String>;
         let century = "101years";
         let absurd = "584542046090years 7months 15days 17h 5m 3s";
-        let table: [(Parser, &[&str], &[&str]); 3] = [
+        let table: [(Parser, &[&str], &[&str]); 4] = [
+            (
+                ttl,
+                &["1s", "1000ms", "24h", "100years"],
+                &["0", "1ms", "1us", "1500ms", "1s500ms", "1h 1ns", century],
+            ),
             (limit, &["1ns", "10m", "100years"], &["0", "0s", century]),
             (
                 any,

@@ -118,7 +118,8 @@ pub struct SshArgs {
     #[arg(value_name = "CMD", last = true)]
     pub command: Vec<String>,
     /// User in the instance [default: ssh's own choice]
-    #[arg(long, short = 'u', value_name = "USER")]
+    #[arg(long, short = 'u', value_name = "USER",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub user: Option<String>,
     /// Private key for the instance [default: ssh's own choice]
     #[arg(long, short = 'i', value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

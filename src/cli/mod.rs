@@ -5,9 +5,11 @@
 mod args;
 mod duration;
 mod enter;
+mod hint;
 mod output;
 mod upkeep;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
@@ -18,7 +20,7 @@ pub use args::{
     InitArgs, ListArgs, ManagerArg, PullArg, PullArgs, ShellArg, WaitArg, is_label_key,
 };
 
-pub use duration::LONGEST;
+pub use duration::life;
 pub use enter::{ConsoleArgs, ExecArgs, LogsArgs, ProbeArgs, SshArgs, TargetArgs, ViaArg};
 pub use output::{FORMATS, Format, ProgressArg, SortBy};
 pub use upkeep::{ExtendArgs, GcArgs, ImageListArgs, ImageRmArgs, PruneArgs};
@@ -180,7 +182,10 @@ pub enum Command {
 impl Cli {
     /// The command line of this process, or what clap has to say about it.
     pub fn of_process() -> Result<Self, clap::Error> {
-        let matches = command().try_get_matches()?;
+        let line: Vec<OsString> = std::env::args_os().collect();
+        let matches = command()
+            .try_get_matches_from(&line)
+            .map_err(|error| hint::helped(error, &line))?;
         let mut cli = Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command()))?;
         // A variable that is empty counts as unset; an option that is empty was a mistake.
         let from_variable = matches.value_source("provider") == Some(ValueSource::EnvVariable);

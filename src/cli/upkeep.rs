@@ -62,7 +62,7 @@ pub struct ExtendArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// How long it shall live from now on, such as 2h
-    #[arg(value_name = "DURATION", value_parser = duration::limit,
+    #[arg(value_name = "DURATION", value_parser = duration::ttl,
           required_unless_present = "never", conflicts_with = "never")]
     pub duration: Option<Duration>,
     /// Let it live until it is deleted

@@ -72,6 +72,13 @@ enum Outcome {
 /// What stopped a whole command: several errors where it was several hosts' failures.
 struct Stopped(Vec<Error>);
 
+impl Stopped {
+    /// The same, each error changed.
+    fn map(self, change: impl Fn(Error) -> Error) -> Self {
+        Stopped(self.0.into_iter().map(change).collect())
+    }
+}
+
 impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         Stopped(vec![error])

@@ -19,6 +19,7 @@ use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::libvirt::Hypervisor;
 use crate::reach::{self, Way};
+use crate::shell;
 use crate::ssh_client::{Session, config, known_hosts};
 
 /// Where a guest keeps its public host keys, by type.
@@ -26,7 +27,9 @@ const HOST_KEYS: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
 
 /// Gives ssh's exit status, which is the command's own.
 pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Asked<u8> {
-    let (host, instance) = context.answering(&args.target)?;
+    let (host, instance) = context.answering(&args.target).map_err(|stopped| {
+        stopped.map(|error| with_user(error, &args.target.name))
+    })?;
     let (instance, ip) = context.with_address(host, instance)?;
     // An agent that hung has cost the first connection.
     let hypervisor = host.connect()?;
@@ -60,6 +63,19 @@ pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Asked<u8> {
     let status = attend(&mut command, &context.cancels.work)?;
     context.cancels.work.check()?;
     Ok(code(status))
+}
+
+/// A name written as ssh itself takes it is no instance's, and what was meant is clear.
+fn with_user(error: Error, name: &str) -> Error {
+    match name.split_once('@') {
+        Some((user, name)) if error.reason() == Reason::InvalidName && !user.is_empty() => error
+            .hint(format!(
+                "egressctl ssh {} -u {}",
+                shell::quote(name),
+                shell::quote(user)
+            )),
+        _ => error,
+    }
 }
 
 /// The guest's host keys as its agent reads them, in the form of a `known_hosts` file; none where no agent answers.

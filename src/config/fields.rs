@@ -377,11 +377,5 @@ fn duration(node: &Node) -> Result<Duration, String> {
     let text = scalar.text.as_str();
     let span = units::span(text)
         .map_err(|why| format!("{} is not understood: {why}; {HOW}", quoted(text)))?;
-    if span < Duration::from_secs(1) || span > crate::cli::LONGEST || span.subsec_nanos() != 0 {
-        return Err(format!(
-            "{}: from one second to a hundred years, in whole seconds",
-            quoted(text)
-        ));
-    }
-    Ok(span)
+    crate::cli::life(span).map_err(|bounds| format!("{}: {bounds}", quoted(text)))
 }

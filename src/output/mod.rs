@@ -2,6 +2,7 @@
 
 mod bars;
 mod column;
+mod command_line;
 mod document;
 mod log;
 mod plain;
@@ -16,19 +17,19 @@ mod table;
 mod terminal;
 mod upkeep;
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::json;
 
 use crate::cli::{Format, GlobalArgs, SortBy};
-use crate::error::{Class, Error, Reason, Result};
+use crate::error::{Error, Reason, Result};
 use plain::{cut, plain, plain_json};
 use repeated::Repeated;
 use screen::Screen;
 use secrets::Secrets;
 
+pub use command_line::command_line;
 pub use document::{Document, Row};
 pub use probe::ProbeRecord;
 pub use progress::{PullBars, WaitLine};
@@ -318,71 +319,6 @@ fn as_json(error: &Error, is_document: bool, among_events: bool) -> Option<Strin
         object["event"] = "error".into();
     }
     Some(object.to_string())
-}
-
-/// Prints what clap has to say (help, version, or what is wrong with the command line) and gives the exit code.
-///
-/// What is wrong is one JSON object where the line, as far as it can be read, asks for JSON; all of it is plain where it
-/// asks for no colour.
-pub fn command_line(said: &clap::Error, line: impl Iterator<Item = OsString>) -> u8 {
-    let line: Vec<OsString> = line.collect();
-    let secrets = Secrets::of(line.iter().cloned());
-    let is_document = asks(&line, &["-o", "--output"], "json");
-    let among_events = asks(&line, &["--progress"], "json");
-    if said.use_stderr() && (is_document || among_events) {
-        let text = secrets.out_of(&said.render().to_string());
-        let mut parts = text.trim().splitn(2, '\n');
-        let first = parts.next().unwrap_or_default();
-        let error = Error::usage(
-            Reason::BadArgument,
-            first.strip_prefix("error: ").unwrap_or(first),
-        );
-        let error = parts
-            .next()
-            .map_or(error.clone(), |rest| error.hint(rest.trim()));
-        let text = as_json(&error, is_document, among_events).unwrap_or_default();
-        let _ = writeln!(io::stderr(), "{}", plain_json(&text));
-        return Class::Usage.exit_code();
-    }
-    let text = said.render().to_string();
-    let cleaned = secrets.out_of(&text);
-    let plain = words(&line).any(|word| word == "--no-color");
-    let printed = if said.use_stderr() && (plain || cleaned != text) {
-        io::stderr().write_all(cleaned.as_bytes())
-    } else if plain {
-        io::stdout().write_all(cleaned.as_bytes())
-    } else {
-        said.print()
-    };
-    match printed {
-        // Help that a full disk swallowed is no help; a reader that went away had enough of it.
-        Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
-            // Nothing can be done about a stderr that can't be written.
-            let _ = writeln!(io::stderr(), "error: stdout can't be written\n  {error}");
-            Class::Permanent.exit_code()
-        }
-        _ => u8::try_from(said.exit_code()).unwrap_or(2),
-    }
-}
-
-/// The words that may be egressctl's own options.
-fn words(line: &[OsString]) -> impl Iterator<Item = &OsString> {
-    line.iter().take_while(|word| *word != "--")
-}
-
-/// Whether the line has one of these options with that value, however it is written.
-fn asks(line: &[OsString], options: &[&str], value: &str) -> bool {
-    let mut next = words(line).skip(1);
-    words(line).any(|word| {
-        let following = next.next();
-        options.iter().any(|option| {
-            let joined = [format!("{option}={value}"), format!("{option}{value}")];
-            let is_short = !option.starts_with("--");
-            (word == option && following.is_some_and(|next| next == value))
-                || *word == *joined[0]
-                || (is_short && *word == *joined[1])
-        })
-    })
 }
 
 #[cfg(test)]

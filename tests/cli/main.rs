@@ -95,6 +95,8 @@ fn sandbox(config: &str) -> Sandbox {
     );
     sandbox.write("tab.yaml", "#cloud-config\nusers:\n\t- name: secret\n");
     sandbox.write("wrapped.yaml", "network:\n  version: 2\n");
+    sandbox.write("quoted.yaml", "version: \"2\"\nethernets: {}\n");
+    sandbox.write("others.yaml", "providers: [{name: cloud, type: gcp}]\n");
     sandbox
 }
 

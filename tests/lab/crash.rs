@@ -37,7 +37,7 @@ impl Command {
         match self {
             Command::Pull => vec!["image", "pull", NAME, "--zone", host],
             Command::Create => create.to_vec(),
-            Command::CreateBriefly => [&create[..], &["--ttl", "1ms"]].concat(),
+            Command::CreateBriefly => [&create[..], &["--ttl", "1s"]].concat(),
             Command::Delete => vec!["delete", NAME, "--zone", host],
         }
     }
@@ -209,6 +209,8 @@ impl Site<'_> {
             }
             let _ = struck.was_killed();
             lab.on(host, &format!("{old} 2>/dev/null || true"));
+            // Its time is over then.
+            std::thread::sleep(std::time::Duration::from_secs(1));
             let gc = ["gc", "--zone", host, "--min-age", "0s"];
             let run = self.cli().run(&gc).exits(0);
             let left = self.state();

@@ -36,6 +36,12 @@ fn create(lab: &Lab, name: &str, more: &[&str]) {
     let _ = lab.run(&creating(name, more)).exits(0);
 }
 
+/// Creates an instance whose time is over.
+fn create_briefly(lab: &Lab, name: &str) {
+    create(lab, name, &["--ttl", "1s"]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+}
+
 /// Defines a domain on the first host as others would.
 fn define(lab: &Lab, name: &str, metadata: &str, devices: &str) {
     let xml = format!(
@@ -125,9 +131,8 @@ impl Swept {
 fn an_expired_instance_goes_and_cron_hears_of_it_once() {
     let lab = lab!();
     let (_a, _b) = (lab.instance("lt-gc-a"), lab.instance("lt-gc-b"));
-    create(&lab, "lt-gc-a", &["--ttl", "1s"]);
+    create_briefly(&lab, "lt-gc-a");
     create(&lab, "lt-gc-b", &["--ttl", "5h"]);
-    std::thread::sleep(std::time::Duration::from_secs(1));
     // Young things stay, and that is silent.
     let young = lab.run(&["gc", "--zone", "nas1"]).exits(0).prints_only("");
     assert_eq!(young.stderr, "");
@@ -283,7 +288,7 @@ fn the_keep_list_is_the_desired_state_of_ours_alone() {
 fn a_host_that_cant_be_read_stops_everything_unless_partial() {
     let lab = lab!();
     let _web = lab.instance("lt-gc-part");
-    create(&lab, "lt-gc-part", &["--ttl", "1ms"]);
+    create_briefly(&lab, "lt-gc-part");
     let all = ["gc", "--min-age", "0s"];
     {
         let _cut = lab.cut("nas2");
@@ -317,8 +322,8 @@ fn a_host_that_cant_be_read_stops_everything_unless_partial() {
 fn one_deletion_that_fails_doesnt_stop_the_sweep() {
     let lab = lab!();
     let (_a, _b) = (lab.instance("lt-gc-s1"), lab.instance("lt-gc-s2"));
-    create(&lab, "lt-gc-s1", &["--ttl", "1ms"]);
-    create(&lab, "lt-gc-s2", &["--ttl", "1ms"]);
+    create_briefly(&lab, "lt-gc-s1");
+    create_briefly(&lab, "lt-gc-s2");
     let metrics = lab.scratch("gc.prom");
     {
         // A mount point can't be unlinked.
@@ -352,7 +357,7 @@ fn one_deletion_that_fails_doesnt_stop_the_sweep() {
 fn a_host_whose_clock_is_behind_keeps_what_it_takes_for_young() {
     let lab = lab!();
     let _web = lab.instance("lt-gc-clock");
-    create(&lab, "lt-gc-clock", &["--ttl", "1ms"]);
+    create_briefly(&lab, "lt-gc-clock");
     {
         let _sshd = lab.sshd("nas1", &["ForceCommand date -d '2 hours ago' +%s"]);
         let run = lab.run(&gc(&["--explain"])).exits(0);

@@ -1,6 +1,6 @@
 //! What a crash leaves of an instance, and what only looks like it.
 
-use super::{GC, Swept, create, define, files, gc};
+use super::{GC, Swept, create, create_briefly, define, files, gc};
 use crate::lab;
 use crate::support::Lab;
 
@@ -83,7 +83,7 @@ fn what_a_crash_left_goes_and_look_alikes_stay() {
 fn a_clone_with_our_mark_stays() {
     let lab = lab!();
     let (_a, _b) = (lab.instance("lt-gc-orig"), lab.instance("lt-gc-clone"));
-    create(&lab, "lt-gc-orig", &["--ttl", "1ms"]);
+    create_briefly(&lab, "lt-gc-orig");
     // As virt-clone does: the same XML, metadata and all, under another name.
     lab.on(
         "nas1",
