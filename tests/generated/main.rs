@@ -155,6 +155,15 @@ fn every_example_parses() {
     assert!(count >= 20, "only {count} examples");
 }
 
+/// What the man pages say of the environment, docs/configuration.md says, too.
+#[test]
+fn every_variable_of_the_man_pages_is_documented() {
+    let document = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    for name in man::variables() {
+        assert!(document.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
 /// man itself, as a reader calls it, has nothing to complain about.
 #[test]
 fn man_pages_render_without_warnings() {

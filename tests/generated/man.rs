@@ -73,8 +73,12 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "The SSH agent's socket, for sshAgent and for encrypted keys.",
     ),
     (
-        "http_proxy, https_proxy, no_proxy",
-        "Proxies for downloading images.",
+        "SSL_CERT_FILE, SSL_CERT_DIR",
+        "The CAs to trust when downloading images, in place of the system's.",
+    ),
+    (
+        "http_proxy, https_proxy, all_proxy, no_proxy",
+        "Proxies for downloading images, by the URL's scheme, and what goes without one; also in upper case.",
     ),
     ("TMPDIR", "Where private sockets are put; /tmp if unset."),
     (
@@ -93,6 +97,11 @@ const FILES: &[(&str, &str)] = &[
         "The system's, read if the user has none.",
     ),
 ];
+
+/// The variables that the pages name.
+pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
+    ENVIRONMENT.iter().flat_map(|(names, _)| names.split(", "))
+}
 
 /// All pages by file name.
 pub(crate) fn pages() -> BTreeMap<String, String> {
