@@ -27,9 +27,9 @@ const HOST_KEYS: [&str; 3] = ["ed25519", "ecdsa", "rsa"];
 
 /// Gives ssh's exit status, which is the command's own.
 pub(super) fn run(args: &SshArgs, context: &Context<'_>) -> Asked<u8> {
-    let (host, instance) = context.answering(&args.target).map_err(|stopped| {
-        stopped.map(|error| with_user(error, &args.target.name))
-    })?;
+    let (host, instance) = context
+        .answering(&args.target)
+        .map_err(|stopped| stopped.map(|error| with_user(error, &args.target.name)))?;
     let (instance, ip) = context.with_address(host, instance)?;
     // An agent that hung has cost the first connection.
     let hypervisor = host.connect()?;
