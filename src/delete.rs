@@ -9,6 +9,7 @@ mod halfway;
 mod leftovers;
 mod nvram;
 mod seed_owner;
+mod users;
 
 pub use action::Act;
 use action::Action;
@@ -23,14 +24,16 @@ use crate::error::{Error, Reason, Result};
 use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
-use crate::inventory::{self, Files, HiddenDisk};
+use crate::inventory::{self, Files};
 use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell::quote;
 use crate::xml;
 use crate::xml::domain_info::DomainInfo;
+use crate::xml::metadata::Manager;
 use crate::xml::volume::VolumeInfo;
+use users::{ensure_unused, read_users};
 
 /// How often volumes without a domain are looked at before they are said to be left alone, and the time between.
 const LOOKS: u32 = 3;
@@ -74,8 +77,8 @@ pub enum Stays {
 /// Deletes the instance of that name, or what is left of it.
 ///
 /// Errors: [`Reason::ForeignDomain`] where the domain isn't ours (or not `managers`'), [`Reason::InDoubt`] where its
-/// mark or disks can't be understood or are another instance's, or others use its volumes; in both cases nothing was
-/// touched.
+/// mark or disks can't be understood or are another instance's, or others use its volumes, here or (perhaps, then
+/// Transient) on a host that shares the pool; in all cases nothing was touched.
 pub fn delete(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -152,28 +155,32 @@ fn delete_found(
     } else {
         hypervisor.find_pool(pool)?
     };
-    let volumes = if let Some(found) = active_pool(host, pool, found, name)? {
-        own_volumes(host, hypervisor, &found, instance, name)?
-    } else {
+    let found = active_pool(host, pool, found, name)?;
+    let volumes = match &found {
+        Some(found) => own_volumes(host, hypervisor, found, instance, name)?,
+        None => Vec::new(),
+    };
+    if found.is_none() {
         let gone = "is gone: only the domain is left to delete";
         let disk = disk_path(instance).unwrap_or("unknown");
         deleted
             .notes
             .push(format!("storage pool {pool} {gone}; its disk was {disk}"));
-        Vec::new()
-    };
+    }
+    // What the caller has read is fresh for the configured pool only.
     let read;
-    let files = match files {
-        None if !volumes.is_empty() => {
-            inventory::refresh(hypervisor, pool)?;
-            read = Files::read(host.name(), hypervisor, pool)?;
+    let files = match (files.filter(|_| pool == host.pool()), &found) {
+        (None, Some(found)) if !volumes.is_empty() => {
+            read = read_users(host, hypervisor, found, instance, name, &volumes)?;
             Some(&read)
         }
-        files => files,
+        (files, _) => {
+            if let Some(files) = files {
+                ensure_unused(host, pool, instance, &volumes, files)?;
+            }
+            files
+        }
     };
-    if let Some(files) = files {
-        ensure_unused(host, pool, instance, &volumes, files)?;
-    }
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
     let mut done = || {
         delete_domain(hypervisor, instance, files, action, &mut deleted)?;
@@ -193,12 +200,18 @@ fn delete_found(
     };
     match done() {
         Ok(()) => Ok(deleted),
-        // A repeated delete looks for volumes without a domain where the configuration says.
         Err(error) => {
-            let elsewhere = (pool != host.pool()).then_some(pool);
-            Err(halfway::tell(error, &deleted.gone, &names, elsewhere))
+            let is_found_again = pool == host.pool() && is_known_by_seed(instance, name, &names);
+            let by_hand = (!is_found_again).then_some(pool);
+            Err(halfway::tell(error, &deleted.gone, &names, by_hand))
         }
     }
+}
+
+/// Whether these volumes of an instance would be known without their domain: by our mark in the seed, which the operator's
+/// instances don't have.
+fn is_known_by_seed(instance: &Instance, name: &InstanceName, volumes: &[&str]) -> bool {
+    instance.manager() == Some(Manager::Egressctl) && volumes.contains(&&*name.seed_volume())
 }
 
 /// Whether a domain has the name by now, and this file as a disk.
@@ -219,57 +232,6 @@ fn pool_of<'a>(host: &'a HostSession, instance: &'a Instance, name: &InstanceNam
         .map_or(host.pool(), |volume| volume.pool.as_str())
 }
 
-/// Somebody may have put a clone on the overlay: its contents would go with it.
-fn ensure_unused(
-    host: &HostSession,
-    pool: &str,
-    instance: &Instance,
-    volumes: &[VolumeInfo],
-    files: &Files,
-) -> Result<()> {
-    let domain = &instance.domain.name;
-    for volume in volumes {
-        let users = files.others_seen_using(&volume.path, domain);
-        if users.is_empty() {
-            if let Some(disk) = files.unread_disks(Some(domain)).first() {
-                return Err(cant_be_seen(host, &volume.name, disk));
-            }
-            continue;
-        }
-        let what = format!(
-            "volume {} of {domain} is used by {}: nothing was touched",
-            volume.name,
-            users.join(", ")
-        );
-        let error = Error::permanent(Reason::InDoubt, what).on_host(host.name());
-        let leftover = "what only a merged snapshot left there";
-        return Err(error.hint(format!(
-            "delete what isn't needed any more first; {leftover}, on the host: virsh vol-delete --pool {} NAME",
-            quote(pool)
-        )));
-    }
-    Ok(())
-}
-
-/// A disk that nobody can look into may be a clone of the volume. Each of the ways out shows what it is backed by, or that
-/// nobody needs it.
-fn cant_be_seen(host: &HostSession, volume: &str, disk: &HiddenDisk) -> Error {
-    let HiddenDisk { domain, path, .. } = disk;
-    let directory = path
-        .rsplit_once('/')
-        .map_or("/", |(directory, _)| directory);
-    let what = format!("whether volume {volume} is used can't be seen: nothing was touched");
-    let shown = format!(
-        "virsh pool-create-as seen dir --target {}",
-        quote(directory)
-    );
-    Error::permanent(Reason::InDoubt, what)
-        .because(format!("{disk}, can't be read, and may be backed by it"))
-        .on_host(host.name())
-        .hint(format!("show libvirt what it is backed by, on the host: {shown}"))
-        .hint(format!("then run the same command again, and on the host: virsh pool-destroy seen (which deletes nothing); or start domain {domain}, or have {path} be readable"))
-}
-
 fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
     let name = &instance.domain.name;
     if instance.is_in_doubt() {
@@ -280,6 +242,11 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
         return instance.ensure_own_mark();
     }
     let error = match instance.manager() {
+        Some(Manager::Egressctl) => Error::permanent(
+            Reason::ForeignDomain,
+            format!("instance {name} is egressctl's own, not the operator's: it was left alone"),
+        )
+        .hint("without --manager it is deleted"),
         Some(manager) => Error::permanent(
             Reason::ForeignDomain,
             format!(

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 pub use hidden::{Chains, HiddenDisk};
 pub use same::Identities;
-pub use start::{Start, read_start};
+pub use start::{Start, is_blank, is_unreadable, is_unwritten_seed, read_start};
 
 use crate::error::{Reason, Result};
 use crate::instance::Instance;
@@ -232,6 +232,16 @@ impl Files {
         self.volumes.iter().find(|volume| volume.name == name)
     }
 
+    /// The volume of that name in any pool that could be read.
+    pub fn volume_in(&self, pool: &str, name: &str) -> Option<&VolumeInfo> {
+        if pool == self.pool {
+            return self.volume(name);
+        }
+        let mut elsewhere = self.elsewhere.iter();
+        let found = elsewhere.find(|other| other.pool == pool && other.info.name == name);
+        found.map(|other| &other.info)
+    }
+
     /// Who uses the file at `path`, as far as can be seen, for people: domains that name it, and volumes and disks that
     /// are backed by it.
     pub fn seen_users_of(&self, path: &str) -> Vec<String> {
@@ -365,14 +375,7 @@ impl Files {
 
     /// The path of a volume of any pool that could be read.
     fn path_in(&self, pool: &str, volume: &str) -> Option<&str> {
-        if pool == self.pool {
-            return self.volume(volume).map(|info| info.path.as_str());
-        }
-        let found = self
-            .elsewhere
-            .iter()
-            .find(|other| other.pool == pool && other.info.name == volume);
-        found.map(|other| other.info.path.as_str())
+        self.volume_in(pool, volume).map(|info| info.path.as_str())
     }
 
     /// What may be backed by a base image without showing it: pools that can't be looked into, and disks of

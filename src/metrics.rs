@@ -300,6 +300,7 @@ mod tests {
             goes,
             deleted,
             busy: false,
+            notes: Vec::new(),
         }
     }
 

@@ -1,10 +1,14 @@
-//! Pools that several hosts see: whether one may be, and whether another host has the instance that volumes without a
-//! domain belong to.
+//! Pools that several hosts see: whether one may be, and whether another host has the instance whose volumes are about
+//! to go.
+
+use jiff::SignedDuration;
 
 use crate::error::{Error, Reason, Result};
+use crate::facts;
 use crate::host::HostSession;
+use crate::instance::Instance;
 use crate::inventory::Files;
-use crate::libvirt::{self, Hypervisor};
+use crate::libvirt::{self, DomainRef, Hypervisor};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell;
@@ -17,11 +21,18 @@ pub enum Sharing {
     /// It is the host's own.
     #[default]
     Own,
-    /// It is, or may be, on a network file system.
+    /// It is, or may be, on a network file system, or the host is a server of one.
     Perhaps,
 }
 
-/// Whether other hosts may see the pool's files: its type says so, or its file system, or nobody can be asked.
+/// What the kernel's NFS server exports, kept by exportfs(8): empty, or not there, where that is nothing.
+const EXPORTS: &str = "/var/lib/nfs/etab";
+
+/// File systems count as written at another time from here on: some keep no fractions of a second, FAT only even seconds.
+const ANOTHER_TIME: SignedDuration = SignedDuration::from_secs(2);
+
+/// Whether other hosts may see the pool's files: its type says so, or its file system, or the host exports any by NFS, or
+/// nobody can be asked.
 pub fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> {
     if pool.kind == "netfs" {
         return Ok(Sharing::Perhaps);
@@ -30,13 +41,17 @@ pub fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> 
         return Ok(Sharing::Perhaps);
     };
     // stat(1) of coreutils: the file system's type in words.
-    let command = format!("stat -f -c %T -- {}", shell::quote(path));
+    let command = format!(
+        "stat -f -c %T -- {}; sh -c 'if test -s {EXPORTS}; then echo exported; fi'",
+        shell::quote(path)
+    );
     let answer = hypervisor.host_command(&command)?.unwrap_or_default();
     Ok(sharing_of(answer.trim()))
 }
 
-/// Local file systems by the names that coreutils' `stat -f` has for them.
-fn sharing_of(file_system: &str) -> Sharing {
+/// By the answer's only line: a local file system, by the name that coreutils' `stat -f` has for it, and no second line,
+/// which says that the host exports some.
+fn sharing_of(answer: &str) -> Sharing {
     const LOCAL: [&str; 10] = [
         "ext2/ext3",
         "xfs",
@@ -49,7 +64,7 @@ fn sharing_of(file_system: &str) -> Sharing {
         "reiserfs",
         "bcachefs",
     ];
-    if LOCAL.contains(&file_system) {
+    if LOCAL.contains(&answer) {
         Sharing::Own
     } else {
         Sharing::Perhaps
@@ -67,18 +82,28 @@ pub struct Other {
 /// Reads the provider's hosts except this one and those `known` already, all at once, over connections of their own.
 /// Only for when something without a domain is about to go: that is rare, and nobody else waits for it.
 pub fn read_others(host: &HostSession, known: &[&str]) -> Vec<Other> {
+    let asked = ask_others(host, known, |other, hypervisor| {
+        Files::read(other.name(), hypervisor, other.pool())
+    });
+    let other = |(host, files)| Other { host, files };
+    asked.into_iter().map(other).collect()
+}
+
+/// What each of the provider's hosts answers, except this one and those `known` already.
+fn ask_others<T: Send>(
+    host: &HostSession,
+    known: &[&str],
+    ask: impl Fn(&HostSession, &dyn Hypervisor) -> Result<T> + Sync,
+) -> Vec<(String, Result<T>)> {
     let mut others = host.others();
     others.retain(|other| !known.contains(&other.name()));
     let count = others.len();
     parallel::map(others, count, |other| {
-        let read = || {
-            let hypervisor = other.connect()?;
-            Files::read(other.name(), &*hypervisor, other.pool())
-        };
-        Other {
-            host: other.name().to_owned(),
-            files: read().map_err(|error| error.on_host(other.name())),
-        }
+        let answer = other
+            .connect()
+            .and_then(|hypervisor| ask(&other, &*hypervisor));
+        let answer = answer.map_err(|error| error.on_host(other.name()));
+        (other.name().to_owned(), answer)
     })
 }
 
@@ -108,6 +133,43 @@ pub fn is_used_by(
         || files.volume(&name.overlay_volume()).is_some_and(named)
 }
 
+/// Whether another host has an instance that stands here, or uses its volumes: there is a domain of the same UUID (somebody
+/// migrated it, and its definition stayed here), or one with its files.
+///
+/// Two hosts may have an instance of one name each, on network file systems that aren't the same: then they have seeds that
+/// differ. On the host's own file system only the very same seed counts, as in [`is_used_by`]. Pure.
+pub fn is_had_by(
+    files: &Files,
+    shared: Sharing,
+    domain: &DomainRef,
+    name: &InstanceName,
+    seed: Option<&VolumeInfo>,
+    overlay: Option<&VolumeInfo>,
+) -> bool {
+    if shared == Sharing::Own {
+        return seed.is_some_and(|seed| is_used_by(files, shared, seed, name, overlay));
+    }
+    let mut domains = files.domains.iter();
+    if domains.any(|other| other.instance.domain.uuid == domain.uuid) {
+        return true;
+    }
+    let theirs = seed.and_then(|seed| files.volume(&seed.name));
+    if let (Some(seed), Some(theirs)) = (seed, theirs)
+        && is_another(seed, theirs)
+    {
+        return false;
+    }
+    let mut volumes = seed.into_iter().chain(overlay);
+    volumes.any(|volume| !files.users_of(&volume.path).is_empty())
+}
+
+/// Whether two hosts show files of one name that surely aren't one file.
+fn is_another(ours: &VolumeInfo, theirs: &VolumeInfo) -> bool {
+    let times = ours.modified.zip(theirs.modified);
+    let apart = times.map(|(ours, theirs)| ours.duration_since(theirs).abs());
+    ours.capacity != theirs.capacity || apart.is_some_and(|apart| apart >= ANOTHER_TIME)
+}
+
 /// Makes sure that no other host of the provider has the instance whose volumes stand here without a domain, before they
 /// are taken for leftovers.
 ///
@@ -128,139 +190,136 @@ pub fn ensure_nobody_has(
         || sharing(hypervisor, &PoolInfo::parse(&pool.xml)?),
     );
     host.cancels().work.check()?;
-    judge(&others, shared?, name, seed, overlay).map_err(|error| error.on_host(host.name()))
+    let shared = shared?;
+    let judged = judge(&others, shared, |files| {
+        is_used_by(files, shared, seed, name, overlay)
+    });
+    let error = match judged {
+        Verdict::Nobodys => return Ok(()),
+        Verdict::On(other) => in_use_on(name, other)
+            .hint(format!("the instance is hosts/{other}/domains/{name}")),
+        Verdict::Unknown(other, error) => Error::transient(
+            Reason::InDoubt,
+            format!("volumes of {name} are there without a domain, and host {other}, which may share the pool and have it, can't be asked: they were left alone"),
+        )
+        .because(error)
+        .hint(format!("run it again when {other} can be reached")),
+    };
+    Err(error.on_host(host.name()))
 }
 
-fn judge(
-    others: &[Other],
-    shared: Sharing,
+/// Makes sure that no other host of the provider has an instance's volumes, which are about to go with its domain here.
+/// Where the pool is the host's own nobody else is asked: that is the ordinary case, and shall be quick.
+///
+/// Errors: as those of [`ensure_nobody_has`].
+pub fn ensure_nobody_else_has(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    pool: &PoolInfo,
+    instance: &Instance,
     name: &InstanceName,
-    seed: &VolumeInfo,
-    overlay: Option<&VolumeInfo>,
+    volumes: &[VolumeInfo],
 ) -> Result<()> {
+    if !host.has_others() {
+        return Ok(());
+    }
+    let shared = sharing(hypervisor, pool)?;
+    if shared == Sharing::Own {
+        return Ok(());
+    }
+    let domain = &instance.domain;
+    let others = read_other_machines(host, hypervisor, domain)?;
+    host.cancels().work.check()?;
+    let volume = |name: String| volumes.iter().find(|volume| volume.name == name);
+    let (seed, overlay) = (volume(name.seed_volume()), volume(name.overlay_volume()));
+    let judged = judge(&others, shared, |files| {
+        is_had_by(files, shared, domain, name, seed, overlay)
+    });
+    let error = match judged {
+        Verdict::Nobodys => return Ok(()),
+        Verdict::On(other) => in_use_on(name, other).hint(format!(
+            "whichever of the two domains nobody needs, on its own host: virsh undefine --nvram --managed-save --snapshots-metadata {name} (which deletes no volumes); then run it again"
+        )),
+        Verdict::Unknown(other, error) => Error::transient(
+            Reason::InDoubt,
+            format!("the pool of {name} may be shared with host {other}, which can't be asked whether it has the instance, too: nothing was touched"),
+        )
+        .because(error)
+        .hint(format!("run it again when {other} can be reached")),
+    };
+    Err(error.on_host(host.name()))
+}
+
+/// A host's name, and its files with the machine's own UUID, where that was asked for.
+type Asked = (String, Result<(Files, Option<String>)>);
+
+/// The provider's other hosts without those that are this very machine under another name: each shows the domain, too.
+fn read_other_machines(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    domain: &DomainRef,
+) -> Result<Vec<Other>> {
+    let asked: Vec<Asked> = ask_others(host, &[], |other, hypervisor| {
+        let files = Files::read(other.name(), hypervisor, other.pool())?;
+        let mut domains = files.domains.iter();
+        let shows_it = domains.any(|one| one.instance.domain.uuid == domain.uuid);
+        let machine = if shows_it {
+            facts::machine(hypervisor)?
+        } else {
+            None
+        };
+        Ok((files, machine))
+    });
+    let is_asked = |(_, answer): &Asked| matches!(answer, Ok((_, Some(_))));
+    let own = if asked.iter().any(is_asked) {
+        facts::machine(hypervisor)?
+    } else {
+        None
+    };
+    let other = |(host, answer): Asked| {
+        let is_own = matches!(&answer, Ok((_, machine)) if machine.is_some() && *machine == own);
+        (!is_own).then(|| Other {
+            host,
+            files: answer.map(|(files, _)| files),
+        })
+    };
+    Ok(asked.into_iter().filter_map(other).collect())
+}
+
+/// Who else has an instance or its volumes.
+enum Verdict<'a> {
+    /// No host that could.
+    Nobodys,
+    /// This one.
+    On(&'a str),
+    /// Perhaps this one, which can't be asked, for that reason.
+    Unknown(&'a str, &'a Error),
+}
+
+/// What is known for sure goes first; a host that can't be asked counts only where the pool may be shared.
+fn judge(others: &[Other], shared: Sharing, has: impl Fn(&Files) -> bool) -> Verdict<'_> {
     let mut unasked = None;
     for Other { host, files } in others {
         match files {
-            Ok(files) if is_used_by(files, shared, seed, name, overlay) => {
-                return Err(Error::permanent(
-                    Reason::InDoubt,
-                    format!("the volumes of {name} are in use on host {host}, which shares the pool: they were left alone"),
-                )
-                .hint(format!("the instance is hosts/{host}/domains/{name}")));
-            }
+            Ok(files) if has(files) => return Verdict::On(host),
             Ok(_) => {}
             Err(error) => unasked = unasked.or(Some((host, error))),
         }
     }
-    let Some((host, error)) = unasked.filter(|_| shared == Sharing::Perhaps) else {
-        return Ok(());
-    };
-    Err(Error::transient(
+    match unasked.filter(|_| shared == Sharing::Perhaps) {
+        Some((host, error)) => Verdict::Unknown(host, error),
+        None => Verdict::Nobodys,
+    }
+}
+
+fn in_use_on(name: &InstanceName, other: &str) -> Error {
+    Error::permanent(
         Reason::InDoubt,
-        format!("volumes of {name} are there without a domain, and host {host}, which may share the pool and have it, can't be asked: they were left alone"),
+        format!(
+            "the volumes of {name} are in use on host {other}, which shares the pool: they were left alone"
+        ),
     )
-    .because(error)
-    .hint(format!("run it again when {host} can be reached")))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Class;
-    use crate::inventory::tests::{DIR, disk, domain, volume, written};
-
-    #[test]
-    fn only_a_known_local_file_system_is_the_hosts_own() {
-        for name in ["ext2/ext3", "xfs", "btrfs", "zfs", "overlayfs"] {
-            assert_eq!(sharing_of(name), Sharing::Own, "{name}");
-        }
-        for name in [
-            "nfs",
-            "smb2",
-            "fuseblk",
-            "ceph",
-            "gfs/gfs2",
-            "",
-            "UNKNOWN (0x1)",
-        ] {
-            assert_eq!(sharing_of(name), Sharing::Perhaps, "{name}");
-        }
-    }
-
-    fn seed(second: i64) -> VolumeInfo {
-        let at = jiff::Timestamp::from_second(second).unwrap();
-        written(volume("web-seed.iso"), at)
-    }
-
-    /// Another host: its seed of that name, if it sees one, and its domain.
-    fn other(seed: Option<VolumeInfo>, name: &str, devices: &str) -> Files {
-        Files {
-            domains: vec![domain(name, "", devices)],
-            volumes: seed.into_iter().chain([volume("web.qcow2")]).collect(),
-            pool: "default".to_owned(),
-            ..Files::default()
-        }
-    }
-
-    #[test]
-    fn anothers_instance_is_known_by_its_seed() {
-        use Sharing::{Own, Perhaps};
-        let name = InstanceName::new("web").unwrap();
-        let its_disk = disk(&format!("{DIR}/web.qcow2"));
-        let table = [
-            ("the same seed", other(Some(seed(7)), "web", ""), Own, true),
-            (
-                "one of its own",
-                other(Some(seed(8)), "web", ""),
-                Own,
-                false,
-            ),
-            (
-                "by name only",
-                other(Some(seed(8)), "web", ""),
-                Perhaps,
-                true,
-            ),
-            ("no seed", other(None, "web", ""), Own, false),
-            ("no seed", other(None, "web", ""), Perhaps, false),
-            ("renamed", other(Some(seed(7)), "x", &its_disk), Own, true),
-            ("its own path", other(None, "x", &its_disk), Own, false),
-            ("a shared path", other(None, "x", &its_disk), Perhaps, true),
-            ("nobody", other(Some(seed(7)), "x", ""), Own, false),
-            ("nobody", other(Some(seed(7)), "x", ""), Perhaps, false),
-        ];
-        for (about, files, shared, used) in table {
-            let overlay = volume("web.qcow2");
-            let found = is_used_by(&files, shared, &seed(7), &name, Some(&overlay));
-            assert_eq!(found, used, "{about}, {shared:?}");
-        }
-    }
-
-    #[test]
-    fn a_host_that_cant_be_asked_is_in_doubt_only_where_the_pool_may_be_shared() {
-        let name = InstanceName::new("web").unwrap();
-        let down = |host: &str| Other {
-            host: host.to_owned(),
-            files: Err(Error::transient(Reason::ConnectFailed, "no route")),
-        };
-        let up = |host: &str, files| Other {
-            host: host.to_owned(),
-            files: Ok(files),
-        };
-        let judge = |others: &[Other], shared| judge(others, shared, &name, &seed(7), None);
-        assert!(judge(&[down("nas2")], Sharing::Own).is_ok());
-        let error = judge(&[down("nas2")], Sharing::Perhaps).unwrap_err();
-        assert_eq!(error.class(), Class::Transient);
-        assert!(error.message().contains("nas2"), "{error}");
-        // What is known for sure goes first.
-        let has = up("nas3", other(Some(seed(7)), "web", ""));
-        let error = judge(&[down("nas2"), has], Sharing::Own).unwrap_err();
-        assert_eq!(error.class(), Class::Permanent);
-        assert!(
-            error.hints()[0].contains("hosts/nas3/domains/web"),
-            "{error}"
-        );
-        let free = up("nas3", other(None, "x", ""));
-        assert!(judge(&[free], Sharing::Perhaps).is_ok());
-    }
-}
+mod tests;

@@ -103,6 +103,12 @@ pub(super) fn show(
             context.ui.warn(&find::unreadable(&item.host, name));
         }
     }
+    for item in &outcome.items {
+        let name = item.instance.as_deref().unwrap_or_default();
+        for note in &item.notes {
+            context.ui.note(&format!("{}: {name}: {note}", item.host));
+        }
+    }
     if doubts > 0 && !explain {
         context.ui.note_on_terminal(&format!(
             "{doubts} more are in doubt, and were kept: add --explain"
@@ -169,6 +175,7 @@ mod tests {
                 goes: true,
                 busy: false,
                 deleted,
+                notes: Vec::new(),
             })
         };
         let error = || Error::permanent(Reason::OutputFailed, "stdout can't be written");

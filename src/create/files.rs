@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::obstacle::{ensure_its_overlay, ensure_no_user};
 use super::spec::{CreateSpec, Identity};
 use crate::awake::{Awake, boot_time};
 use crate::delete::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
@@ -11,9 +12,8 @@ use crate::host::HostSession;
 use crate::image::identity::marker_volume;
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
-use crate::inventory;
+use crate::inventory::{self, is_unwritten_seed};
 use crate::lease::{Lease, SETTLING, patience};
-use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
 use crate::owner::Owner;
@@ -21,15 +21,12 @@ use crate::parallel;
 use crate::seed;
 use crate::sharing::ensure_nobody_has;
 use crate::undo::{Made, Undo};
-use crate::xml::volume::{VolumeInfo, VolumeSpec};
+use crate::xml::volume::VolumeSpec;
 
 /// How long another create of the same name may take from its seed to its domain, before it counts as dead. From
 /// another machine nothing else can be known; a dead process of this machine is known to be dead at once.
 const SEED_STALE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(500);
-
-/// More than any seed has: three files of at most 16 MiB. Bytes.
-const LARGEST_SEED: usize = 64 << 20;
 
 /// What came of making the seed.
 pub(super) enum Seeded {
@@ -262,7 +259,7 @@ fn clear(
         return Ok(());
     };
     let marked = seed_mark(hypervisor, host.pool(), &spec.name)?.is_some();
-    if !marked && !is_unwritten(hypervisor, host.pool(), &seed)? {
+    if !marked && is_unwritten_seed(hypervisor, host.pool(), &seed)? == Some(false) {
         return Err(not_ours(host, &seed.name));
     }
     let overlay = find(spec.name.overlay_volume())?;
@@ -270,31 +267,15 @@ fn clear(
     if let (false, Some(overlay)) = (marked, &overlay) {
         return Err(not_ours(host, &overlay.name));
     }
-    if let Some(fault) = overlay.as_ref().and_then(|o| overlay_fault(&seed, o)) {
-        return Err(left_alone(
-            host,
-            &format!("what is left of {} can't be cleared away", spec.name),
-            &fault,
-        ));
-    }
+    ensure_its_overlay(host, &spec.name, Some(&seed), overlay.as_ref())?;
     if let Some(pool) = hypervisor.find_pool(host.pool())? {
         let name = &spec.name;
         ensure_nobody_has(host, hypervisor, &pool, name, &seed, overlay.as_ref())
             .map_err(|error| error.hint("or choose another --name"))?;
     }
-    for VolumeInfo {
-        name: volume, path, ..
-    } in overlay.into_iter().chain([seed])
-    {
-        let users = inventory::users_of_path(hypervisor, host.pool(), &path)?;
-        if !users.is_empty() {
-            let used = format!("used by {}", users.join(", "));
-            return Err(left_alone(
-                host,
-                &format!("volume {volume} is in use: it was left alone"),
-                &used,
-            ));
-        }
+    for found in overlay.into_iter().chain([seed]) {
+        ensure_no_user(host, hypervisor, &found)?;
+        let volume = found.name;
         let (domain, now) = parallel::both(
             || hypervisor.find_domain(spec.name.as_str()),
             || hypervisor.download_volume(host.pool(), &spec.name.seed_volume(), SEED_HEAD),
@@ -310,25 +291,6 @@ fn clear(
         hypervisor.delete_volume(host.pool(), &volume)?;
     }
     Ok(())
-}
-
-/// Whether a seed without a mark is one whose maker died before its upload: as long as a seed is, and nothing but zeros.
-pub(super) fn is_unwritten(
-    hypervisor: &dyn Hypervisor,
-    pool: &str,
-    volume: &VolumeInfo,
-) -> Result<bool> {
-    if !seed::may_be_unwritten(volume.capacity) || volume.capacity > LARGEST_SEED as u64 {
-        return Ok(false);
-    }
-    let all = hypervisor.download_volume(pool, &volume.name, LARGEST_SEED)?;
-    Ok(all.is_none_or(|all| all.iter().all(|byte| *byte == 0)))
-}
-
-pub(super) fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {
-    Error::permanent(Reason::InDoubt, what)
-        .because(why)
-        .on_host(host.name())
 }
 
 pub(super) fn not_ours(host: &HostSession, volume: &str) -> Error {

@@ -1,10 +1,11 @@
-//! What stands in the way of a new instance's volumes, for a plan: a create finds it when it makes them. Reads only.
+//! What stands in the way of a new instance's volumes: a plan looks for it, and a create before it clears away what a dead
+//! one left. Reads only.
 
-use super::files::{is_unwritten, left_alone, not_ours};
+use super::files::not_ours;
 use crate::delete::SEED_HEAD;
-use crate::error::Result;
+use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
-use crate::inventory;
+use crate::inventory::{self, is_blank, is_unwritten_seed};
 use crate::leftover::overlay_fault;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
@@ -28,7 +29,9 @@ pub(super) fn ensure_none(
     };
     let content = match (&seed, head.as_deref()) {
         (Some(seed), Some(head)) => match content(head, name) {
-            Content::Zeros if !is_unwritten(hypervisor, host.pool(), seed)? => Content::Other,
+            Content::Zeros if is_unwritten_seed(hypervisor, host.pool(), seed)? == Some(false) => {
+                Content::Other
+            }
             content => content,
         },
         _ => Content::Nothing,
@@ -36,29 +39,44 @@ pub(super) fn ensure_none(
     if let Some(volume) = foreign(content, seed.as_ref(), overlay.as_ref()) {
         return Err(not_ours(host, &volume.name));
     }
-    let fault = match (&seed, &overlay) {
-        (Some(seed), Some(overlay)) => overlay_fault(seed, overlay),
-        _ => None,
-    };
-    if let Some(fault) = fault {
-        let what = format!("what is left of {name} can't be cleared away");
-        return Err(left_alone(host, &what, &fault));
+    ensure_its_overlay(host, name, seed.as_ref(), overlay.as_ref())?;
+    let mut there = overlay.iter().chain(&seed);
+    there.try_for_each(|volume| ensure_no_user(host, hypervisor, volume))
+}
+
+/// Refuses to clear away an overlay that can't be the one made after this seed.
+pub(super) fn ensure_its_overlay(
+    host: &HostSession,
+    name: &InstanceName,
+    seed: Option<&VolumeInfo>,
+    overlay: Option<&VolumeInfo>,
+) -> Result<()> {
+    let fault = seed
+        .zip(overlay)
+        .and_then(|(seed, overlay)| overlay_fault(seed, overlay));
+    let what = || format!("what is left of {name} can't be cleared away");
+    fault.map_or(Ok(()), |fault| Err(left_alone(host, &what(), &fault)))
+}
+
+/// Refuses to clear away a volume that somebody uses.
+pub(super) fn ensure_no_user(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    volume: &VolumeInfo,
+) -> Result<()> {
+    let users = inventory::users_of_path(hypervisor, host.pool(), &volume.path)?;
+    if users.is_empty() {
+        return Ok(());
     }
-    for VolumeInfo {
-        name: volume, path, ..
-    } in overlay.iter().chain(&seed)
-    {
-        let users = inventory::users_of_path(hypervisor, host.pool(), path)?;
-        if !users.is_empty() {
-            let what = format!("volume {volume} is in use: it was left alone");
-            return Err(left_alone(
-                host,
-                &what,
-                &format!("used by {}", users.join(", ")),
-            ));
-        }
-    }
-    Ok(())
+    let what = format!("volume {} is in use: it was left alone", volume.name);
+    let why = format!("used by {}", users.join(", "));
+    Err(left_alone(host, &what, &why))
+}
+
+fn left_alone(host: &HostSession, what: &str, why: &str) -> Error {
+    Error::permanent(Reason::InDoubt, what)
+        .because(why)
+        .on_host(host.name())
 }
 
 /// What a seed's volume holds.
@@ -75,7 +93,7 @@ enum Content {
 }
 
 fn content(head: &[u8], name: &InstanceName) -> Content {
-    if head.iter().all(|byte| *byte == 0) {
+    if is_blank(head) {
         return Content::Zeros;
     }
     match crate::seed::read_mark(head) {

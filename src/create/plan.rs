@@ -13,7 +13,7 @@ use super::spec::{CreateSpec, OVERLAY_ROOM, Overlay};
 use crate::error::Result;
 use crate::host::HostSession;
 use crate::image::identity::{Identity, base_volume, pin_of};
-use crate::image::pull::{Foreseen, PullObserver, ensure_disk_fits, foresee};
+use crate::image::pull::{Foreseen, PullObserver, foresee};
 use crate::image::ready::{BaseImage, find_ready};
 use crate::image::room::ensure_room;
 use crate::libvirt::Hypervisor;
@@ -86,8 +86,8 @@ pub fn plan(
     let hypervisor = host.connect()?;
     let found = preflight(host, &*hypervisor, spec)?;
     let (existing, judged) = judge(host, &*hypervisor, spec, found)?;
-    let directory = judged.pool.path.clone().unwrap_or_default();
-    let path = |volume: &str| format!("{}/{volume}", directory.trim_end_matches('/'));
+    let pool = judged.pool.clone();
+    let path = |volume: &str| pool.path_of(volume).unwrap_or_default();
     let mut ready = judged.ready;
     let mut foreseen = None;
     // An instance that is there already keeps the image that it has.
@@ -102,15 +102,13 @@ pub fn plan(
         ensure_room(host, &*hypervisor, judged.pool, needed)?;
     }
     let base = ready.unwrap_or_else(|| to_be_pulled(spec, foreseen, &path));
-    if existing.is_none()
-        && spec.disk_is_given
-        && let Some(virtual_size) = base.virtual_size
-    {
-        ensure_disk_fits(spec.disk_bytes, virtual_size)?;
-    }
+    let disk_bytes = if existing.is_none() {
+        super::disk_bytes(spec, &base)?
+    } else {
+        spec.disk_bytes.max(base.virtual_size.unwrap_or(0))
+    };
     let identity = spec.identify();
     let (overlay_volume, seed_volume) = (spec.name.overlay_volume(), spec.name.seed_volume());
-    let disk_bytes = spec.disk_bytes.max(base.virtual_size.unwrap_or(0));
     let (path, seed) = (path(&overlay_volume), path(&seed_volume));
     let overlay = Overlay {
         path,

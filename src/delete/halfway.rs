@@ -4,12 +4,12 @@ use crate::error::Error;
 use crate::shell::quote;
 
 /// The error with what is gone and what isn't in front, where anything is gone. `volumes` are all that were to go;
-/// `elsewhere` is their pool, where it isn't the one that a repeated delete looks into.
+/// `by_hand` is their pool, where a repeated delete doesn't find them or can't know them.
 pub(super) fn tell(
     error: Error,
     gone: &[String],
     volumes: &[&str],
-    elsewhere: Option<&str>,
+    by_hand: Option<&str>,
 ) -> Error {
     if gone.is_empty() {
         return error;
@@ -26,7 +26,7 @@ pub(super) fn tell(
         gone.join(", "),
         named.join(", ")
     ));
-    match elsewhere {
+    match by_hand {
         None => told.hint("run it again: it deletes the rest"),
         Some(pool) => left.iter().fold(told, |told, volume| {
             told.hint(format!(

@@ -9,7 +9,7 @@ use crate::host::HostSession;
 use crate::image::claim;
 use crate::image::identity::{MARKER_LIMIT, Marker};
 use crate::image::names::{BaseName, base_of_claim, base_of_marker};
-use crate::inventory::{Files, Start, read_start};
+use crate::inventory::{Files, Start, is_blank, is_unreadable, is_unwritten_seed, read_start};
 use crate::leftover::instance_of_seed;
 use crate::libvirt::Hypervisor;
 use crate::name::InstanceName;
@@ -22,9 +22,6 @@ use crate::xml::volume::VolumeInfo;
 
 /// Streams of one connection under way at once.
 const READS_AT_ONCE: usize = 16;
-/// A seed without a mark is read to its end to see whether there is anything in it; larger ones aren't, and count as
-/// somebody's. Bytes.
-const EMPTY_LIMIT: u64 = 4 << 20;
 
 /// Everything that gc decides by, of one host.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +42,15 @@ pub struct HostView {
     pub clock_offset: Option<i64>,
     /// Whether other hosts may see the same pool.
     pub shared: Sharing,
+    /// The machine's own UUID, where it has one and the provider has other hosts.
+    pub machine: Option<String>,
+}
+
+impl HostView {
+    /// Whether both are surely one machine, which the configuration has under two names.
+    pub fn is_same_machine(&self, other: &HostView) -> bool {
+        self.machine.is_some() && self.machine == other.machine
+    }
 }
 
 /// What a seed's content says.
@@ -52,7 +58,7 @@ pub struct HostView {
 pub enum SeedView {
     /// It has our mark; and whether its maker is still at work.
     Marked(SeedMark, Liveness),
-    /// There is nothing in it but zeros.
+    /// It is as long as a seed, and nothing but zeros.
     Empty,
     /// It is something else.
     Other,
@@ -95,15 +101,20 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
     let hypervisor = &*hypervisor;
     let pool = crate::image::store::usable_pool(host, hypervisor)?;
     let clock_offset = facts::clock_offset(hypervisor)?;
-    let (files, shared) = std::thread::scope(|scope| {
+    let (files, shared, machine) = std::thread::scope(|scope| {
         // Questions to the host's shell take several round trips, which needn't be waited for.
         let shared = parallel::begin(scope, || sharing(hypervisor, &pool));
+        let machine = host
+            .has_others()
+            .then(|| parallel::begin(scope, || facts::machine(hypervisor).ok().flatten()));
         let files = if fresh {
             Files::read_fresh(host.name(), hypervisor, host.pool())
         } else {
             Files::read(host.name(), hypervisor, host.pool())
         };
-        (files, shared.join().unwrap_or(Ok(Sharing::Perhaps)))
+        let shared = shared.join().unwrap_or(Ok(Sharing::Perhaps));
+        let machine = machine.and_then(|machine| machine.join().ok().flatten());
+        (files, shared, machine)
     });
     let files = files?;
     let seeds = read_seeds(hypervisor, &files)?;
@@ -115,6 +126,7 @@ pub fn read(host: &HostSession, fresh: bool) -> Result<HostView> {
         claims,
         clock_offset,
         shared: shared?,
+        machine,
         pool: Some(pool),
         files,
     })
@@ -142,8 +154,7 @@ pub(super) fn read_seed(
     pool: &str,
     volume: &VolumeInfo,
 ) -> Result<Option<SeedView>> {
-    let download = |limit| read_start(hypervisor, pool, &volume.name, limit);
-    let head = match download(SEED_HEAD)? {
+    let head = match read_start(hypervisor, pool, &volume.name, SEED_HEAD)? {
         Start::Bytes(head) => head,
         Start::Gone => return Ok(None),
         Start::Unreadable => return Ok(Some(SeedView::Other)),
@@ -153,17 +164,16 @@ pub(super) fn read_seed(
         let liveness = owner.map_or(Liveness::Unknown, |owner| owner.liveness());
         return Ok(Some(SeedView::Marked(mark, liveness)));
     }
-    let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    let whole = volume.capacity.max(volume.physical.unwrap_or(0));
-    if !zeros(&head) || whole > EMPTY_LIMIT {
+    if !is_blank(&head) {
         return Ok(Some(SeedView::Other));
     }
-    let limit = usize::try_from(EMPTY_LIMIT).unwrap_or(usize::MAX);
-    Ok(match download(limit)? {
-        Start::Bytes(all) if zeros(&all) => Some(SeedView::Empty),
-        Start::Gone => None,
-        _ => Some(SeedView::Other),
-    })
+    match is_unwritten_seed(hypervisor, pool, volume) {
+        Ok(Some(true)) => Ok(Some(SeedView::Empty)),
+        Ok(Some(false)) => Ok(Some(SeedView::Other)),
+        Ok(None) => Ok(None),
+        Err(error) if is_unreadable(&error) => Ok(Some(SeedView::Other)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Stands for the content of a record that can't be read: neither a marker nor a claim of ours, nor an empty one.
@@ -203,7 +213,7 @@ fn read_records(hypervisor: &dyn Hypervisor, files: &Files) -> Result<Records> {
 pub(super) fn view_marker(content: &[u8]) -> MarkerView {
     match Marker::parse(content) {
         Some(marker) => MarkerView::Valid(Box::new(marker)),
-        None if content.iter().all(|byte| *byte == 0) => MarkerView::Unwritten,
+        None if is_blank(content) => MarkerView::Unwritten,
         None => MarkerView::Other,
     }
 }
@@ -211,7 +221,7 @@ pub(super) fn view_marker(content: &[u8]) -> MarkerView {
 fn view_claim(content: Vec<u8>) -> ClaimView {
     let owner = match claim::owner_of(&content) {
         Some(owner) => ClaimOwner::Process(owner.liveness()),
-        None if content.iter().all(|byte| *byte == 0) => ClaimOwner::Unwritten,
+        None if is_blank(&content) => ClaimOwner::Unwritten,
         None => ClaimOwner::Other,
     };
     ClaimView { content, owner }

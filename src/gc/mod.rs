@@ -76,6 +76,8 @@ pub struct Item {
     pub deleted: bool,
     /// Whether it stays only for now: somebody else is at work on it.
     pub busy: bool,
+    /// What else is worth telling of what went or stayed with it.
+    pub notes: Vec<String>,
 }
 
 /// What a run found and did.
@@ -130,12 +132,19 @@ pub fn collect(hosts: &[&HostSession], request: &Request<'_>) -> Result<Outcome>
         let Some(view) = views.iter().find(|view| view.host == host.name()) else {
             return (Vec::new(), Vec::new());
         };
+        // Who is this very machine under another name shows nothing new.
+        let is_other = |other: &&HostSession| {
+            let mut views = views.iter();
+            let found = views.find(|view| view.host == other.name());
+            found.is_none_or(|found| !found.is_same_machine(view))
+        };
+        let others: Vec<&HostSession> = hosts.iter().copied().filter(is_other).collect();
         let own: Vec<Decision> = decisions
             .iter()
             .filter(|decision| decision.host == view.host)
             .cloned()
             .collect();
-        sweep_host(host, hosts, view, own, &rules)
+        sweep_host(host, &others, view, own, &rules)
     });
     for (items, errors) in swept {
         outcome.items.extend(items);

@@ -32,8 +32,10 @@ const MAX_TIMEOUTS: u32 = 3;
 
 /// What became of one thing.
 enum Done {
-    /// These volumes, or the instance, are gone.
+    /// These volumes are gone.
     Deleted,
+    /// The instance is gone, and this is worth telling.
+    DeletedInstance(Vec<String>),
     /// Somebody else had deleted it.
     Gone,
     /// It was kept after all.
@@ -42,7 +44,8 @@ enum Done {
     Busy(String),
 }
 
-/// Deletes what was decided to go on this host; what fails doesn't stop the rest.
+/// Deletes what was decided to go on this host; what fails doesn't stop the rest. `hosts` are those of the run that may
+/// share its pool.
 pub fn sweep_host(
     host: &HostSession,
     hosts: &[&HostSession],
@@ -72,6 +75,12 @@ pub fn sweep_host(
             .and_then(|()| sweep.apply(&decision.target));
         match done {
             Ok(Done::Deleted) => shown.iter_mut().for_each(|item| item.deleted = true),
+            Ok(Done::DeletedInstance(notes)) => {
+                for item in &mut shown {
+                    item.deleted = true;
+                    item.notes.clone_from(&notes);
+                }
+            }
             Ok(Done::Gone) => shown.clear(),
             Ok(Done::Kept(why)) => keep(&mut shown, &why),
             Ok(Done::Busy(why)) => {
@@ -133,7 +142,7 @@ struct Sweep<'a> {
     view: &'a HostView,
     rules: &'a Rules<'a>,
     /// The last reading of this host and, where the pool may be shared, of the others; and how long it is good.
-    files: Option<(Duration, Vec<Files>)>,
+    files: Option<(Duration, Vec<(String, Files)>)>,
 }
 
 impl Sweep<'_> {
@@ -159,7 +168,7 @@ impl Sweep<'_> {
 
     /// This host's files first, then those of hosts that may share its pool; fresh by [`FRESH`]. What somebody made
     /// beside libvirt is looked for once.
-    fn files(&mut self) -> Result<&[Files]> {
+    fn files(&mut self) -> Result<&[(String, Files)]> {
         let began = boot_time();
         let known = self.files.as_ref();
         if known.is_none_or(|(until, _)| began >= *until) {
@@ -182,7 +191,7 @@ impl Sweep<'_> {
     ) -> Result<Done> {
         let (host, rules, view) = (self.host, self.rules, self.view);
         let awake = Awake::from_now();
-        let Some(files) = self.files()?.first() else {
+        let Some(((_, files), others)) = self.files()?.split_first() else {
             return Ok(Done::Gone);
         };
         let Some(found) = hypervisor.find_domain(name)? else {
@@ -194,7 +203,12 @@ impl Sweep<'_> {
         let instance = Instance::from_domain(host.name(), found)?;
         let instance = find::with_definition(hypervisor, instance)?;
         // Its mark again, by now: somebody may have extended its time, or taken it over.
-        match judge_instance(&Judge::new(view, rules, Timestamp::now()), &instance, files) {
+        let judge = Judge::new(view, rules, Timestamp::now());
+        let others: Vec<(&str, &Files)> = others
+            .iter()
+            .map(|(host, files)| (host.as_str(), files))
+            .collect();
+        match judge_instance(&judge, &instance, files, &others) {
             Some((_, Ok(_))) => {}
             Some((_, Err(why))) => return Ok(Done::Kept(why)),
             None => return Ok(Done::Kept("there is no reason any more".to_owned())),
@@ -202,10 +216,7 @@ impl Sweep<'_> {
         let name = InstanceName::new(name)?;
         let deleted = delete_instance(host, hypervisor, &instance, &name, files, awake)
             .map_err(|error| error.while_doing(format!("deleting instance {name}")))?;
-        for note in deleted.notes {
-            log::info!("host={} {name}: {note}", host.name());
-        }
-        Ok(Done::Deleted)
+        Ok(Done::DeletedInstance(deleted.notes))
     }
 
     fn delete_leftover(
@@ -218,7 +229,7 @@ impl Sweep<'_> {
         let pool = self.host.pool();
         let awake = Awake::from_now();
         let all = self.files()?;
-        let Some(files) = all.first() else {
+        let Some((_, files)) = all.first() else {
             return Ok(Done::Gone);
         };
         let seed = files.volume(&name.seed_volume());
@@ -233,7 +244,10 @@ impl Sweep<'_> {
             return Ok(Done::Kept("it has an overlay now".to_owned()));
         }
         for info in overlay.into_iter().chain([seed]) {
-            let users: Vec<String> = all.iter().flat_map(|f| f.users_of(&info.path)).collect();
+            let users: Vec<String> = all
+                .iter()
+                .flat_map(|(_, files)| files.users_of(&info.path))
+                .collect();
             if !users.is_empty() {
                 return Ok(Done::Kept(format!("used by {}", users.join(", "))));
             }
@@ -300,7 +314,7 @@ impl Sweep<'_> {
             }
         }
         let all = read_files(self.host, self.hosts, self.view.shared, true)?;
-        let Some(info) = all.first().and_then(|files| files.volume(base)) else {
+        let Some(info) = all.first().and_then(|(_, files)| files.volume(base)) else {
             return Ok(None);
         };
         if self.view.files.volume(base).is_none() {
@@ -308,26 +322,27 @@ impl Sweep<'_> {
         }
         let users: Vec<String> = all
             .iter()
-            .flat_map(|files| files.users_of_base(&info.path))
+            .flat_map(|(_, files)| files.users_of_base(&info.path))
             .collect();
         Ok((!users.is_empty()).then(|| format!("used by {}", users.join(", "))))
     }
 }
 
-/// This host's files and, where its pool may be shared, those of all the run's hosts.
+/// This host's files and, where its pool may be shared, those of all the run's hosts, with the hosts' names.
 fn read_files(
     host: &HostSession,
     hosts: &[&HostSession],
     shared: Sharing,
     fresh: bool,
-) -> Result<Vec<Files>> {
+) -> Result<Vec<(String, Files)>> {
     let read = |host: &HostSession| {
         let hypervisor = host.connect()?;
-        if fresh {
+        let files = if fresh {
             Files::read_fresh(host.name(), &*hypervisor, host.pool())
         } else {
             Files::read(host.name(), &*hypervisor, host.pool())
-        }
+        };
+        files.map(|files| (host.name().to_owned(), files))
     };
     let mut files = vec![read(host)?];
     if shared == Sharing::Perhaps {

@@ -15,6 +15,7 @@ use crate::awake::{Awake, boot_time};
 use crate::cancel::Cancel;
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
+use crate::inventory::is_blank;
 use crate::lease::{Lease, SETTLING, patience};
 use crate::libvirt::Hypervisor;
 use crate::owner::Owner;
@@ -340,9 +341,8 @@ pub(crate) fn is_held_by(
 ) -> Result<bool> {
     let content = hypervisor.download_volume(pool, volume, SIZE)?;
     Ok(content.is_some_and(|content| {
-        let blank = content.iter().all(|byte| *byte == 0);
         // So soon nobody can have taken it over.
-        blank && Lease::begun_at(STALE, begun).is_sure()
+        is_blank(&content) && Lease::begun_at(STALE, begun).is_sure()
             || owner_of(&content).is_some_and(|owner| owner.to_word() == word)
     }))
 }

@@ -53,10 +53,13 @@ impl SeedMark {
     }
 }
 
+/// More than any seed has: three files of at most 16 MiB. Bytes.
+const LARGEST: u64 = 64 << 20;
+
 /// Whether a file of so many bytes may be a seed that was never filled. libvirt makes it as long as its image at once: it
-/// holds a mark, and is whole sectors. A shorter one, an empty one above all, is nobody's we know.
+/// holds a mark, is whole sectors, and no more than 64 MiB. A shorter one, an empty one above all, is nobody's we know.
 pub fn may_be_unwritten(bytes: u64) -> bool {
-    bytes >= MARK_BYTES as u64 && bytes.is_multiple_of(SECTOR as u64)
+    (MARK_BYTES as u64..=LARGEST).contains(&bytes) && bytes.is_multiple_of(SECTOR as u64)
 }
 
 /// Reads the mark from an image's first [`MARK_BYTES`] bytes; none unless everything about it is ours.

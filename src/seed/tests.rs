@@ -202,7 +202,17 @@ fn the_smallest_seed_is_as_long_as_one_that_was_never_filled_may_be() {
     for image in [smallest.to_image().unwrap(), spec().to_image().unwrap()] {
         assert!(may_be_unwritten(image.len() as u64), "{}", image.len());
     }
-    for bytes in [0, 1, 2048, MARK_BYTES as u64 - 2048, 65535, 65537] {
+    assert!(may_be_unwritten(64 << 20));
+    let too_large = (64 << 20) + 2048;
+    for bytes in [
+        0,
+        1,
+        2048,
+        MARK_BYTES as u64 - 2048,
+        65535,
+        65537,
+        too_large,
+    ] {
         assert!(!may_be_unwritten(bytes), "{bytes}");
     }
 }

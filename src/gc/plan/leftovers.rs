@@ -7,7 +7,7 @@ use crate::inventory::{Files, file_name};
 use crate::leftover::{instance_of_overlay, instance_of_seed, overlay_fault};
 use crate::name::InstanceName;
 use crate::owner::Liveness;
-use crate::seed::{SeedMark, may_be_unwritten};
+use crate::seed::SeedMark;
 use crate::sharing::{Sharing, is_used_by};
 use crate::units;
 use crate::xml::volume::VolumeInfo;
@@ -54,9 +54,6 @@ fn decide_seed(
         }
         SeedView::Empty => {
             // Nothing in it says whose it is, and nothing in it could be missed.
-            if !may_be_unwritten(info.capacity) {
-                return None;
-            }
             (None, ensure_empty_goes(judge, files, info, overlay))
         }
     };

@@ -17,6 +17,7 @@ use super::inventory::HostView;
 use super::keep::KeepList;
 use super::{Item, Scope};
 use crate::config::Image;
+use crate::inventory::Files;
 use crate::name::InstanceName;
 use crate::seed::SeedMark;
 use crate::sharing::Sharing;
@@ -194,6 +195,7 @@ impl Decision {
             goes,
             deleted: false,
             busy: false,
+            notes: Vec::new(),
         };
         match &self.target {
             Target::Instance { name, .. } => vec![item(Some(name), None)],
@@ -219,7 +221,13 @@ pub fn plan(views: &[HostView], rules: &Rules<'_>, now: Timestamp) -> Vec<Decisi
             let own = all.filter(|instance| {
                 judges.get(instance.domain.uuid.as_str()) == Some(&view.host.as_str())
             });
-            decisions.extend(own.filter_map(|instance| instances::decide(&judge, instance)));
+            let others: Vec<(&str, &Files)> = views
+                .iter()
+                .filter(|other| other.host != view.host && !other.is_same_machine(view))
+                .map(|other| (other.host.as_str(), &other.files))
+                .collect();
+            let decide = |instance| instances::decide(&judge, &others, instance);
+            decisions.extend(own.filter_map(decide));
             decisions.extend(leftovers::decide(&judge, views));
         }
         if rules.scope.unfinished || rules.scope.images {

@@ -19,11 +19,18 @@ fn share(lab: &Lab) -> Cleanup<'_> {
     )
 }
 
-/// Has the second host's `stat` say that the pool is on NFS, until the end of the test.
-fn on_nfs(lab: &Lab) -> Cleanup<'_> {
+/// Has a host's `stat` say that the pool is on NFS, until the end of the test.
+fn on_nfs<'a>(lab: &'a Lab, host: &'static str) -> Cleanup<'a> {
     let make = "printf '#!/bin/sh\\necho nfs\\n' > /run/lt-stat && chmod 755 /run/lt-stat && \
                 mount --bind /run/lt-stat /usr/bin/stat";
-    lab.change("nas2", make, "umount /usr/bin/stat && rm /run/lt-stat")
+    lab.change(host, make, "umount /usr/bin/stat && rm /run/lt-stat")
+}
+
+/// Has the first host export something by NFS, as far as can be told, until the end of the test.
+fn exporting(lab: &Lab) -> Cleanup<'_> {
+    let make = "mkdir -p /var/lib/nfs && mount -t tmpfs tmpfs /var/lib/nfs && echo '/srv *(rw)' > /var/lib/nfs/etab";
+    let undo = "umount /var/lib/nfs && rmdir --ignore-fail-on-non-empty /var/lib/nfs";
+    lab.change("nas1", make, undo)
 }
 
 /// Fails unless the instance runs on the first host with its files as they were.
@@ -70,7 +77,7 @@ fn another_hosts_instance_in_a_shared_pool_is_no_leftover() {
         .fails_with("InDoubt", "another --name");
     stands(&lab, name, &before);
     // A network file system, and the first host is down.
-    let _nfs = on_nfs(&lab);
+    let _nfs = on_nfs(&lab, "nas2");
     let down = lab.cli_with(|kvm| kvm["hosts"][0]["address"] = "127.0.0.1:9".into());
     let _ = down.run(&delete).exits(4).fails_with("InDoubt", "nas1");
     let _ = down.run(&again).exits(4).fails_with("InDoubt", "nas1");
@@ -86,6 +93,58 @@ fn another_hosts_instance_in_a_shared_pool_is_no_leftover() {
         "nas1",
         &[&format!("destroy {name}; undefine {name} --nvram")],
     );
+    let _ = lab.run(&delete).exits(0).prints("volume");
+    assert!(lab.volumes("nas1", name).is_empty());
+}
+
+#[test]
+fn an_instance_that_runs_on_another_host_by_now_stays() {
+    let lab = lab!();
+    let name = "lt-gc-moved";
+    let _shared = share(&lab);
+    let _instance = lab.instance(name);
+    create(&lab, name, &["--ttl", "1s"]);
+    lab.virsh("nas2", &["pool-refresh", "default"]);
+    // As `virsh migrate --persistent` leaves it without `--undefinesource`.
+    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    lab.virsh("nas1", &["destroy", name]);
+    std::fs::write(lab.path("nas2/lib/lt-moved.xml"), xml).unwrap();
+    lab.virsh("nas2", &["define", "/var/lib/libvirt/lt-moved.xml"]);
+    lab.virsh("nas2", &["start", name]);
+    let both = || {
+        let files = format!("cd {POOL_DIR} && stat -c '%n %i' {name}.* {name}-*");
+        let defined = lab.has_domain("nas1", name);
+        let files = lab.on("nas1", &files);
+        let state = lab.virsh("nas2", &["domstate", name]);
+        format!("{defined} {state}{files}")
+    };
+    let before = both();
+    let id = format!("hosts/nas1/domains/{name}");
+    let delete = ["delete", &id, "-o", "json"];
+    let gc = ["gc", "--min-age", "0s", "--explain"];
+    let down = lab.cli_with(|kvm| kvm["hosts"][1]["address"] = "127.0.0.1:9".into());
+    {
+        let _exports = exporting(&lab);
+        let _ = down.run(&delete).exits(4).fails_with("InDoubt", "nas2");
+        assert_eq!(both(), before);
+    }
+    // A local file system, as far as can be told: gc has read both hosts, and sees one seed.
+    let _ = lab.run(&gc).exits(0).prints("in doubt: host nas2 shares");
+    assert_eq!(both(), before);
+    let nfs = ["nas1", "nas2"].map(|host| on_nfs(&lab, host));
+    let _ = lab.run(&gc).exits(0).prints("in doubt: host nas2 shares");
+    for more in [&[][..], &["--dry-run"]] {
+        let run = lab.run(&[&delete[..], more].concat()).exits(1);
+        let _ = run.fails_with("InDoubt", "virsh undefine");
+    }
+    let _ = down.run(&delete).exits(4).fails_with("InDoubt", "nas2");
+    drop(nfs);
+    assert_eq!(both(), before);
+    let _nfs = ["nas1", "nas2"].map(|host| on_nfs(&lab, host));
+    // As the hint says, for the one that nobody needs.
+    let undefine =
+        format!("destroy {name}; undefine --nvram --managed-save --snapshots-metadata {name}");
+    lab.virsh("nas2", &[&undefine]);
     let _ = lab.run(&delete).exits(0).prints("volume");
     assert!(lab.volumes("nas1", name).is_empty());
 }

@@ -1,6 +1,7 @@
 //! Instances: expired, unlisted, foreign, young, in doubt.
 
 use super::*;
+use crate::inventory::PoolVolume;
 use crate::inventory::tests::{DIR, disk, overlay};
 use crate::xml::pool::PoolInfo;
 
@@ -306,19 +307,32 @@ fn a_renamed_instance_stays() {
 fn a_disk_that_is_elsewhere_is_in_doubt_and_one_that_is_missing_is_not() {
     let mut old = metadata("web");
     old.expires_at = Some(ago(1));
+    let (there, old_disk) = (format!("{DIR}/web.qcow2"), "/data/web.qcow2");
+    let in_old = |path: &str| {
+        let mut info = volume("web.qcow2");
+        path.clone_into(&mut info.path);
+        vec![PoolVolume {
+            pool: "old".to_owned(),
+            info,
+        }]
+    };
     let table = [
-        (format!("{DIR}/web.qcow2"), "default", GOES_EXPIRED),
-        ("/data/web.qcow2".to_owned(), "default", STAYS_EXPIRED),
-        // Recorded in another pool: the deletion itself looks there.
-        ("/data/web.qcow2".to_owned(), "old", GOES_EXPIRED),
+        (&*there, "default", vec![], GOES_EXPIRED),
+        (old_disk, "default", vec![], STAYS_EXPIRED),
+        // Recorded in another pool than the configured one.
+        (old_disk, "old", in_old(old_disk), GOES_EXPIRED),
+        (&*there, "old", in_old(old_disk), STAYS_EXPIRED),
+        // Nobody would find its disk any more.
+        (old_disk, "old", vec![], STAYS_EXPIRED),
     ];
-    for (path, pool, expected) in table {
+    for (path, pool, elsewhere, expected) in table {
         let mut old = old.clone();
         for volume in &mut old.volumes {
             pool.clone_into(&mut volume.pool);
         }
-        let web = domain("web", &old.to_xml().unwrap(), &disk(&path));
+        let web = domain("web", &old.to_xml().unwrap(), &disk(path));
         let mut view = view(vec![web], Vec::new());
+        view.files.elsewhere = elsewhere;
         let xml = format!(
             "<pool type='dir'><name>default</name><target><path>{DIR}/</path></target></pool>"
         );

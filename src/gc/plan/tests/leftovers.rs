@@ -318,22 +318,6 @@ fn an_empty_seed_goes_only_where_nothing_could_be_missed() {
             },
             SEED_STAYS,
         ),
-        (
-            "of no seed's size",
-            |v| {
-                empty(v);
-                the(v, "web-seed.iso").capacity = 65537;
-            },
-            NOTHING,
-        ),
-        (
-            "of no size",
-            |v| {
-                empty(v);
-                the(v, "web-seed.iso").capacity = 0;
-            },
-            NOTHING,
-        ),
     ]);
 }
 

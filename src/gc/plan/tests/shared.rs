@@ -85,8 +85,8 @@ fn one_machine_under_two_names_has_each_instance_once() {
         ("hosts/nasp/domains/web", ["p1", "pp"], None),
         ("x", ["p1", "pp"], Some(by_nas1)),
         ("x", ["pp", "p1"], Some(("nasp", "+unlisted web"))),
-        // Recorded in neither's pool: the first one's to judge.
-        ("x", ["p2", "p3"], Some(by_nas1)),
+        // Recorded in neither's pool: the first one's to judge, and its pool isn't there.
+        ("x", ["p2", "p3"], Some(("nas1", "-unlisted web"))),
     ];
     for (list, pools, expected) in table {
         let views = [seen_as("nas1", pools[0]), seen_as("nasp", pools[1])];
@@ -109,7 +109,101 @@ fn an_id_on_a_host_that_wasnt_read_may_be_this_very_instance() {
     for (unread, expected) in [("nas1", "-unlisted web"), ("nas9", "+unlisted web")] {
         let mut rules = rules(Some(&keep), &[]);
         rules.unread = vec![unread.to_owned()];
-        let decided = plan(&[seen_as("nasp", "pp")], &rules, now());
+        let decided = plan(&[seen_as("nasp", "p1")], &rules, now());
         assert_eq!(words(&decided), [expected], "{unread}");
+    }
+}
+
+/// The expired instance `web` with its volumes, as a host shows it that may share them.
+fn expired_on(host: &str, shared: Sharing) -> HostView {
+    let mut expired = metadata("web");
+    expired.expires_at = Some(ago(1));
+    let disks = disk(&format!("{DIR}/web.qcow2"));
+    let web = domain("web", &expired.to_xml().unwrap(), &disks);
+    let volumes = ["web.qcow2", "web-seed.iso"].map(|name| written(volume(name), ago(HOURS)));
+    let mut view = on(host, view(vec![web], volumes.to_vec()));
+    view.shared = shared;
+    view
+}
+
+#[test]
+fn an_instance_that_another_machine_has_too_stays_on_shared_storage() {
+    use Sharing::{Own, Perhaps};
+    let goes = "+expired web";
+    let stays = "-expired web";
+    let twin = |mut view: HostView| {
+        view.machine = Some("one".to_owned());
+        view
+    };
+    let migrated = || {
+        let mut there = expired_on("nas2", Perhaps);
+        for domain in &mut there.files.domains {
+            domain.instance.info.mark = crate::xml::metadata::Mark::None;
+        }
+        there
+    };
+    let mut uses_it = migrated();
+    for domain in &mut uses_it.files.domains {
+        domain.instance.domain.uuid = "another".to_owned();
+    }
+    let mut namesake = uses_it.clone();
+    the(&mut namesake, "web-seed.iso").modified = Some(ago(MINUTES));
+    let mut on_its_own = migrated();
+    the(&mut on_its_own, "web-seed.iso").modified = Some(ago(MINUTES));
+    let table = [
+        ("alone", expired_on("nas1", Perhaps), None, goes),
+        (
+            "migrated",
+            expired_on("nas1", Perhaps),
+            Some(migrated()),
+            stays,
+        ),
+        (
+            "migrated, one directory",
+            expired_on("nas1", Own),
+            Some(migrated()),
+            stays,
+        ),
+        (
+            "migrated with its disk",
+            expired_on("nas1", Own),
+            Some(on_its_own),
+            goes,
+        ),
+        (
+            "used there",
+            expired_on("nas1", Perhaps),
+            Some(uses_it),
+            stays,
+        ),
+        (
+            "a namesake there",
+            expired_on("nas1", Perhaps),
+            Some(namesake),
+            goes,
+        ),
+        (
+            "one machine",
+            twin(expired_on("nas1", Perhaps)),
+            Some(twin(migrated())),
+            goes,
+        ),
+    ];
+    for (about, here, there, expected) in table {
+        let views: Vec<HostView> = [here].into_iter().chain(there).collect();
+        let decided = plan(&views, &rules(None, &[]), now());
+        assert_eq!(
+            words(&decided)[0],
+            expected,
+            "{about}: {}",
+            reason(&decided)
+        );
+    }
+    // A host that wasn't read may have it.
+    for (shared, expected) in [(Own, goes), (Perhaps, stays)] {
+        let mut rules = rules(None, &[]);
+        rules.unread = vec!["nas9".into()];
+        let decided = plan(&[expired_on("nas1", shared)], &rules, now());
+        assert_eq!(words(&decided), [expected], "{shared:?}");
     }
 }
