@@ -15,7 +15,7 @@ pub use action::Act;
 use action::Action;
 pub use disk::{disk_elsewhere, disk_path, moved_disk};
 pub use nvram::nvram_policy;
-pub use seed_owner::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
+pub use seed_owner::{SEED_HEAD, SeedOwner, owner_in, seed_mark, seed_owner};
 
 use std::time::Duration;
 

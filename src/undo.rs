@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use crate::awake::Awake;
-use crate::delete::{SEED_HEAD, SeedOwner, seed_owner};
+use crate::delete::{SEED_HEAD, SeedOwner, owner_in};
 use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
 use crate::image::identity::MARKER_LIMIT;
-use crate::inventory;
+use crate::inventory::{self, file_name, is_blank};
 use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
+use crate::parallel;
+use crate::xml::domain_info::DomainInfo;
 
 /// An interrupt closes the connection under a call, which the daemon may still carry out: what it makes is looked for only
 /// that much later.
@@ -32,9 +34,14 @@ pub enum Made {
         /// When it was made, by [`crate::awake::boot_time`].
         begun: Duration,
     },
-    /// An instance's seed, which says in it that this process made it. Where another's is in its place, that one's
-    /// overlay is there, too.
-    Seed(InstanceName),
+    /// An instance's seed, which says in it that this process made it, once it is filled. Where another's is in its place,
+    /// that one's overlay is there, too.
+    Seed {
+        /// The instance.
+        name: InstanceName,
+        /// Whether it was filled: a blank one is another's then.
+        is_filled: bool,
+    },
     /// A volume of the host's pool.
     Volume(String),
     /// An overlay whose creation got no answer: it goes if it is the one that belongs to this seed.
@@ -65,12 +72,33 @@ pub enum Made {
 #[derive(Debug, Default)]
 pub struct Undo {
     made: Vec<Made>,
+    /// Whether the same command would make another instance, as its name was chosen at random.
+    is_once: bool,
+}
+
+/// Whether the volumes that have our names are still ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Hold {
+    /// They are.
+    Ours,
+    /// Nobody could tell.
+    Unknown,
+    /// They are another's, or used by another's domain.
+    Lost,
 }
 
 impl Undo {
     /// Nothing made yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same for an instance whose name was chosen at random: the same command would make another one.
+    pub fn of_nameless() -> Self {
+        Undo {
+            is_once: true,
+            ..Self::default()
+        }
     }
 
     /// Notes a thing right after it was made; or before, where a call without an answer may have made it.
@@ -96,6 +124,7 @@ impl Undo {
         if self.made.is_empty() {
             return cause;
         }
+        let is_once = self.is_once;
         let whole = "the image is complete there: run the same command again, it uses it";
         let (left, cause) = match host.connect_for_cleanup() {
             Ok(hypervisor) => {
@@ -126,9 +155,19 @@ impl Undo {
             .iter()
             .filter_map(|made| left_behind(host.pool(), made))
             .collect();
-        cause
-            .hint(format!("left behind on {}: {}", host.name(), names.join(", ")))
-            .hint("run the same command again when the host is back: it finds and uses or replaces what is left")
+        let cause = cause.hint(format!(
+            "left behind on {}: {}",
+            host.name(),
+            names.join(", ")
+        ));
+        match left.iter().find_map(instance_of) {
+            _ if !is_once => cause.hint("run the same command again when the host is back: it finds and uses or replaces what is left"),
+            Some(name) => cause.hint(format!(
+                "when the host is back: egressctl delete hosts/{}/domains/{name}",
+                host.name()
+            )),
+            None => cause.hint("when the host is back, egressctl gc deletes it once it is old enough"),
+        }
     }
 
     /// Whether the image counts by now: its marker was written, though that failed as far as we know.
@@ -148,53 +187,144 @@ impl Undo {
         let stays = |made: &Made| !matches!(made, Made::Volume(_) | Made::Published { .. });
         Undo {
             made: self.made.into_iter().filter(stays).collect(),
+            ..self
         }
     }
 
     /// Whether the volumes that have our names are another process's by now: it took our claim for a dead one's, or it
-    /// makes the instance that somebody deleted while we were at it.
-    fn was_overtaken(&self, hypervisor: &dyn Hypervisor, pool: &str) -> bool {
-        self.made.iter().any(|made| match made {
+    /// makes the instance that somebody deleted while we were at it. Its domain may use them though we made them: it was
+    /// defined a moment later by the same paths.
+    fn hold(&self, hypervisor: &dyn Hypervisor, pool: &str) -> Hold {
+        loop {
+            let awake = Awake::from_now();
+            let hold = self.look(hypervisor, pool);
+            if awake.holds() {
+                return hold;
+            }
+        }
+    }
+
+    fn look(&self, hypervisor: &dyn Hypervisor, pool: &str) -> Hold {
+        let holds = self.made.iter().map(|made| match made {
             Made::Claim {
                 volume,
                 word,
                 begun,
             } => {
                 let held = claim::is_held_by(hypervisor, pool, volume, word, *begun);
-                !matches!(held, Ok(true))
+                held.map_or(
+                    Hold::Unknown,
+                    |held| {
+                        if held { Hold::Ours } else { Hold::Lost }
+                    },
+                )
             }
-            Made::Seed(name) => {
-                matches!(seed_owner(hypervisor, pool, name), Ok(SeedOwner::Another))
+            Made::Seed { name, is_filled } => {
+                let held = self.look_at_seed(hypervisor, pool, name, *is_filled);
+                held.unwrap_or_else(|error| {
+                    log::debug!("clean-up: {error}");
+                    Hold::Unknown
+                })
             }
+            _ => Hold::Ours,
+        });
+        holds.max().unwrap_or(Hold::Ours)
+    }
+
+    fn look_at_seed(
+        &self,
+        hypervisor: &dyn Hypervisor,
+        pool: &str,
+        name: &InstanceName,
+        is_filled: bool,
+    ) -> Result<Hold> {
+        let (domain, seed) = parallel::both(
+            || hypervisor.find_domain(name.as_str()),
+            || hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD),
+        );
+        let (domain, seed) = (domain?, seed?);
+        let is_used = match domain {
+            Some(found) if !self.has_made(&found.domain) => has_volumes_of(&found.xml, name)?,
             _ => false,
+        };
+        Ok(if is_used {
+            Hold::Lost
+        } else {
+            hold_by(name, is_filled, seed.as_deref())
         })
     }
 
+    fn has_made(&self, domain: &DomainRef) -> bool {
+        let mut made = self.made.iter();
+        made.any(|made| matches!(made, Made::Domain(ours) if ours.uuid == domain.uuid))
+    }
+
     fn take_back(self, host: &HostSession, hypervisor: &dyn Hypervisor) -> Vec<Made> {
-        let pool = host.pool();
-        let mut awake = Awake::from_now();
-        let mut overtaken = self.was_overtaken(hypervisor, pool);
-        let mut left = Vec::new();
+        let mut hold = Hold::Ours;
+        let mut left: Vec<Made> = Vec::new();
         // The domains once more at the end: a definition that got no answer may have been carried out meanwhile.
         let is_domain = |made: &&Made| matches!(made, Made::Domain(_));
         let again = self.made.iter().filter(is_domain);
         for made in self.made.iter().rev().chain(again) {
-            if !awake.holds() {
-                awake = Awake::from_now();
-                overtaken |= self.was_overtaken(hypervisor, pool);
-            }
             // A domain is meant by its UUID: that is ours whoever has the name.
-            if overtaken && !is_domain(&made) {
-                continue;
+            if !is_domain(&made) {
+                // Right before each. What was lost once stays lost: by its seed alone an overlay is known.
+                hold = hold.max(self.hold(hypervisor, host.pool()));
             }
-            if let Err(error) = take_back_one(host, hypervisor, made) {
-                log::debug!("clean-up: {error}");
-                if !left.contains(made) {
-                    left.push(made.clone());
+            let taken = match hold {
+                _ if is_domain(&made) => take_back_one(host, hypervisor, made).map(|()| true),
+                Hold::Lost => continue,
+                Hold::Unknown => Ok(false),
+                Hold::Ours if matches!(made, Made::Seed { .. }) && left.iter().any(is_overlay) => {
+                    Ok(false)
                 }
+                Hold::Ours => take_back_one(host, hypervisor, made).map(|()| true),
+            };
+            let is_gone = taken.unwrap_or_else(|error| {
+                log::debug!("clean-up: {error}");
+                false
+            });
+            if !is_gone && !left.contains(made) {
+                left.push(made.clone());
             }
         }
         left
+    }
+}
+
+/// By what the instance's seed begins with now, if there is one. Pure.
+fn hold_by(name: &InstanceName, is_filled: bool, seed: Option<&[u8]>) -> Hold {
+    match seed.map(|head| owner_in(head, name)) {
+        // Another's, or one that another has just made and not filled yet.
+        Some(SeedOwner::Another) => Hold::Lost,
+        Some(SeedOwner::Nobody) if is_filled => Hold::Lost,
+        // Where it was deleted and nobody has it anew, what is left is ours.
+        Some(SeedOwner::Us | SeedOwner::Nobody) | None => Hold::Ours,
+    }
+}
+
+/// Whether a domain's XML names files that are called like the instance's volumes. Pure.
+fn has_volumes_of(xml: &str, name: &InstanceName) -> Result<bool> {
+    let volumes = [name.overlay_volume(), name.seed_volume()];
+    let info = DomainInfo::parse(xml)?;
+    let mut paths = info.paths();
+    Ok(paths.any(|path| volumes.iter().any(|volume| file_name(path) == volume)))
+}
+
+fn is_overlay(made: &Made) -> bool {
+    matches!(made, Made::Volume(_) | Made::PerhapsOverlay { .. })
+}
+
+/// The instance that a thing left behind is known to belong to: what `delete` finds, as a seed that isn't filled says
+/// nobody's name.
+fn instance_of(made: &Made) -> Option<&str> {
+    match made {
+        Made::Seed {
+            name,
+            is_filled: true,
+        } => Some(name.as_str()),
+        Made::Domain(domain) => Some(&domain.name),
+        _ => None,
     }
 }
 
@@ -206,7 +336,7 @@ fn left_behind(pool: &str, made: &Made) -> Option<String> {
         | Made::Volume(name)
         | Made::PerhapsBlank(name)
         | Made::PerhapsOverlay { overlay: name, .. } => volume(name),
-        Made::Seed(name) => volume(&name.seed_volume()),
+        Made::Seed { name, .. } => volume(&name.seed_volume()),
         // The volume is among the others.
         Made::Published { .. } => None,
         Made::Domain(domain) => Some(format!("domain {}", domain.name)),
@@ -234,7 +364,7 @@ fn take_back_overlay(
 fn take_back_blank(host: &HostSession, hypervisor: &dyn Hypervisor, volume: &str) -> Result<()> {
     let is_blank = || {
         let head = hypervisor.download_volume(host.pool(), volume, SEED_HEAD)?;
-        Ok(head.is_some_and(|head| !head.is_empty() && head.iter().all(|byte| *byte == 0)))
+        Ok(head.is_some_and(|head| !head.is_empty() && is_blank(&head)))
     };
     if !is_blank()? {
         return Ok(());
@@ -258,7 +388,7 @@ fn take_back_one(host: &HostSession, hypervisor: &dyn Hypervisor, made: &Made) -
         Made::Claim { volume: name, .. } | Made::Volume(name) => {
             hypervisor.delete_volume(pool, name).map(drop)
         }
-        Made::Seed(name) => hypervisor
+        Made::Seed { name, .. } => hypervisor
             .delete_volume(pool, &name.seed_volume())
             .map(drop),
         Made::PerhapsOverlay { overlay, seed } => {
@@ -276,3 +406,6 @@ fn take_back_one(host: &HostSession, hypervisor: &dyn Hypervisor, made: &Made) -
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,23 @@ impl OwnSeed {
     }
 }
 
+/// Fails where the seed isn't this process's any more, however young it is; to be asked once the domain has the name. A
+/// delete of the name that came before takes the volumes, and another create makes its own at the same paths: its define
+/// fails, and it takes back what it made, under the domain that has been started with it.
+///
+/// Errors: as those of [`OwnSeed::ensure_ours`].
+pub(super) fn ensure_kept(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+) -> Result<()> {
+    match seed_owner(hypervisor, host.pool(), name)? {
+        SeedOwner::Us => Ok(()),
+        SeedOwner::Nobody => Err(lost(&name.seed_volume())),
+        SeedOwner::Another => Err(made_anew(name)),
+    }
+}
+
 /// Why the domain didn't start, where that is for want of a volume: a `delete` of the name that came before there was a
 /// domain takes whatever there is of seed and overlay, and another create may have made its own by now.
 pub(super) fn explain_start(
@@ -84,13 +101,7 @@ pub(super) fn explain_start(
     );
     let cause = match (owner, found) {
         (Ok(SeedOwner::Nobody), _) => lost(&name.seed_volume()),
-        (Ok(SeedOwner::Another), _) => Error::transient(
-            Reason::PoolBusy,
-            format!(
-                "this instance's volumes were deleted, and another process is making {name} now"
-            ),
-        )
-        .hint("run the same command again: it takes what the other has made"),
+        (Ok(SeedOwner::Another), _) => made_anew(name),
         (_, Ok(None)) => lost(&overlay),
         _ => return error,
     };
@@ -125,6 +136,13 @@ pub(super) fn explain_restart(
 fn lost(volume: &str) -> Error {
     let what = format!("volume {volume} was deleted while the instance was being made");
     Error::transient(Reason::InstanceNotFound, what)
+}
+
+fn made_anew(name: &InstanceName) -> Error {
+    let what =
+        format!("this instance's volumes were deleted, and another process is making {name} now");
+    Error::transient(Reason::PoolBusy, what)
+        .hint("run the same command again: it takes what the other has made")
 }
 
 fn overtaken(name: &InstanceName) -> Error {
@@ -165,13 +183,18 @@ pub(super) fn make_seed(
             }
             continue;
         }
-        let made = Made::Seed(spec.name.clone());
-        undo.made(made.clone());
+        let made = |is_filled| Made::Seed {
+            name: spec.name.clone(),
+            is_filled,
+        };
+        undo.made(made(false));
         let seed = fill(host, hypervisor, &spec.name, &image, lease)?;
+        undo.forget(&made(false));
+        undo.made(made(true));
         if !was_anothers || settles(host, hypervisor, &spec.name)? {
             return Ok(Seeded::Made(seed));
         }
-        undo.forget(&made);
+        undo.forget(&made(true));
     }
 }
 

@@ -100,7 +100,11 @@ fn try_ensure(
         None => pull_base(host, spec, observer)?,
     };
     let disk = disk_bytes(spec, &base)?;
-    let mut undo = Undo::new();
+    let mut undo = if spec.is_named {
+        Undo::new()
+    } else {
+        Undo::of_nameless()
+    };
     let made = make(
         host,
         &*hypervisor,
@@ -315,10 +319,15 @@ fn make(
     let domain = hypervisor
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
-    // From here on others see the domain. One that took over right before that has put its own seed there.
+    // From here on others see the domain. One that took over right before that has put its own seed there; where that can't
+    // be known without a question, it is asked beside the start, which takes longer.
     ensure_ours()?;
-    start(hypervisor, &domain)
-        .map_err(|error| files::explain_start(host, hypervisor, &spec.name, error))?;
+    let (kept, started) = parallel::both(
+        || files::ensure_kept(host, hypervisor, &spec.name),
+        || start(hypervisor, &domain),
+    );
+    started.map_err(|error| files::explain_start(host, hypervisor, &spec.name, error))?;
+    kept?;
     if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
         ensure_running(hypervisor, &domain, found.state)?;
         return Ok(Outcome::Made(found));

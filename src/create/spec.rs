@@ -25,6 +25,8 @@ pub const OVERLAY_ROOM: u64 = 8 << 20;
 pub struct CreateSpec {
     /// The instance's name, which is also the guest's host name.
     pub name: InstanceName,
+    /// Whether the caller chose name or uid: a repeated run then means the same instance.
+    pub is_named: bool,
     /// Its identity over repeated runs.
     pub uid: String,
     /// Whether the caller chose the uid; a random one identifies nothing.
@@ -221,6 +223,7 @@ pub(super) mod tests {
     pub(in crate::create) fn spec(uid: &str) -> CreateSpec {
         CreateSpec {
             name: InstanceName::new("web").unwrap(),
+            is_named: true,
             uid: uid.to_owned(),
             uid_is_given: true,
             image: image(),

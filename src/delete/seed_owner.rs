@@ -43,11 +43,16 @@ pub fn seed_owner(
     pool: &str,
     name: &InstanceName,
 ) -> Result<SeedOwner> {
-    let mark = seed_mark(hypervisor, pool, name)?;
-    let owner = mark.and_then(|mark| mark.owner);
-    Ok(match owner {
+    let head = hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD)?;
+    Ok(owner_in(head.as_deref().unwrap_or_default(), name))
+}
+
+/// Whose a seed is that begins with these bytes. Pure.
+pub fn owner_in(head: &[u8], name: &InstanceName) -> SeedOwner {
+    let owner = mark_of(Some(head), name).and_then(|mark| mark.owner);
+    match owner {
         None => SeedOwner::Nobody,
         Some(owner) if owner == Owner::this_process().to_word() => SeedOwner::Us,
         Some(_) => SeedOwner::Another,
-    })
+    }
 }

@@ -41,7 +41,8 @@ const CREATE: &[(&str, usize)] = &[
     ("virConnectGetCapabilities", 1),
     ("virConnectGetDomainCapabilities", 1),
     ("virInterfaceLookupByName", 1),
-    ("virStorageVolDownload", 1),
+    // The marker; and beside the start whose the seed is, which another create may have made anew before the domain was.
+    ("virStorageVolDownload", 2),
     // The base and its marker, at the same time the operator's base and its marker.
     ("virStorageVolLookupByName", 4),
     // The base's, and the marker's once more when the overlay is there.

@@ -247,6 +247,56 @@ fn a_delete_that_comes_late_spares_what_was_made_anew() {
     assert_whole(&lab, name);
 }
 
+/// Starts a create that comes to its definition three seconds late, when it has its volumes.
+fn defining_late(lab: &Lab, faulty: &Path, name: &str) -> Running {
+    let cli = lab.cli().binary(faulty.to_owned());
+    let late = cli.env("EGRESSCTL_FAULT", "pause:virDomainDefineXMLFlags:1");
+    let running = late.start(&create(name, &["-o", "json"]));
+    wait_until("it has its volumes", Duration::from_secs(10), || {
+        lab.volumes("nas1", name).len() == 2
+    });
+    running
+}
+
+#[test]
+fn a_create_whose_volumes_another_has_made_anew_is_none() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-between";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let first = defining_late(&lab, &binary, name);
+    lab.run(&["delete", name, "--zone", "nas1"]).exits(0);
+    let second = defining_late(&lab, &binary, name);
+    // The first one's domain would run on the second one's volumes.
+    let _ = first.wait().exits(4).fails_with("PoolBusy", "again");
+    // It comes through, or a little too soon, while the first one's domain has the name; then the next one does.
+    if !second.wait().ends_well() {
+        lab.run(&create(name, &[])).exits(0);
+    }
+    assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
+    assert_whole(&lab, name);
+}
+
+#[test]
+fn a_roll_back_spares_what_another_domain_of_the_name_has() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-spared";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    lab.run(&["delete", name, "--zone", "nas1"]).exits(0);
+    let creating = defining_late(&lab, &binary, name);
+    std::fs::write(lab.path("nas1/lib/lt-spared.xml"), xml).unwrap();
+    lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-spared.xml"]);
+    lab.virsh("nas1", &["start", name]);
+    let run = creating.wait();
+    assert!(!run.succeeded(), "another domain has the name\n{run}");
+    assert_whole(&lab, name);
+}
+
 /// Fails unless the instance runs, and would run again.
 fn assert_whole(lab: &Lab, name: &str) {
     lab.virsh("nas1", &["destroy", name]);

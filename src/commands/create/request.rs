@@ -75,6 +75,7 @@ impl Request {
     fn spec(&self, (name, uid): &(InstanceName, String), host: &Host) -> CreateSpec {
         CreateSpec {
             name: name.clone(),
+            is_named: self.is_named,
             uid: uid.clone(),
             uid_is_given: self.uid_is_given,
             image: self.image.clone(),
