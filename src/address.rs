@@ -1,14 +1,14 @@
 //! Asking a host where an instance is reached: guest agent first, where one may answer, then DHCP lease, then ARP. And
 //! beside that what it is defined as, since both are asked together.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Reason, Result};
 use crate::host::HostSession;
 use crate::instance::{Addresses, Instance, routable};
 use crate::libvirt::{AddressSource, Hypervisor, InterfaceInfo};
-use crate::parallel;
+use crate::parallel::{self, lock};
 use crate::xml::domain_info::{AgentChannel, DomainInfo};
 
 /// In the order of trust: the guest knows best, ARP may be stale. An agent mostly answers, and then nobody else is asked;
@@ -129,7 +129,7 @@ impl<'a> Asker<'a> {
     }
 
     fn connect(&self) -> Result<Arc<dyn Hypervisor>> {
-        let mut gave_up = self.gave_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gave_up = lock(&self.gave_up);
         if *gave_up {
             return Err(Error::transient(
                 Reason::LibvirtUnavailable,

@@ -4,12 +4,13 @@
 //! SIGSTOP or a paused VM make hours of it, in which somebody else may have made something new of that name. Slowness is
 //! not meant: a host's own calls take as long as they take, and are looked after where they are made.
 
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Error, Reason, Result};
+use crate::parallel::lock;
 
 /// How often the process notes that it runs.
 const TICK: Duration = Duration::from_millis(500);
@@ -102,7 +103,7 @@ fn note() -> u64 {
 }
 
 fn notes() -> MutexGuard<'static, Notes> {
-    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&NOTES)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Class, Error, Reason, Result};
+use crate::parallel::lock;
 
 /// What runs when the run is cancelled: it must not block.
 type Closer = Arc<dyn Fn() + Send + Sync>;
@@ -120,10 +121,7 @@ impl Cancel {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.state)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One host of the configuration and this run's connection to it: dialled when first needed, dialled again when lost.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use crate::config::{self, Provider, Reach, SshAuth, SshTarget};
 use crate::error::{Reason, Result};
 use crate::libvirt::{self, Connection, Hypervisor, Limits};
 use crate::limits::{FileRoom, TimeLimits};
+use crate::parallel::lock;
 use crate::ssh::{self, DialOptions, Link, Prompt};
 
 /// The run's two cancels: the first signal stops the work, the second one its clean-up too.
@@ -154,7 +155,7 @@ impl HostSession {
 
     /// The run's one connection to the host; dials when there is none, or when it was lost.
     pub fn connect(&self) -> Result<Arc<dyn Hypervisor>> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         let alive = current.as_ref().filter(|connection| connection.is_alive());
         let connection = match alive {
             Some(connection) => Arc::clone(connection),

@@ -1,9 +1,10 @@
 //! How long a name that was taken on a host surely stays ours, whatever became of this process meanwhile.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::awake::boot_time;
+use crate::parallel::lock;
 
 /// Whoever takes over from the dead needs this long to do so.
 const TAKING_OVER: Duration = Duration::from_secs(5);
@@ -85,7 +86,7 @@ impl Lease {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,13 +1,14 @@
 //! How long things may take: the defaults, and `$EGRESSCTL_LIMITS` for networks and hosts that need others. And how
 //! many files may be open.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Error, Reason, Result};
 use crate::libvirt::Limits;
+use crate::parallel::lock;
 
 /// The environment variable that sets limits: `dial=10 rpc=30 start=90 stream=60 agent=10`, in whole seconds; any of
 /// them may be left out.
@@ -94,7 +95,7 @@ impl FileRoom {
     /// Errors: Transient, [`Reason::LocalIo`].
     pub fn take() -> Result<Self> {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let mut opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opening = lock(&OPENING);
         let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
         if open + (*opening + 1) * OF_A_CONNECTION > limit {
             let what = format!("this process may have {limit} files open, and {open} of them are");
@@ -110,7 +111,7 @@ impl FileRoom {
 
 impl Drop for FileRoom {
     fn drop(&mut self) {
-        *OPENING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *lock(&OPENING) -= 1;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Doing the same to many things at once, on a bounded number of threads, with results in order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Reason};
@@ -31,11 +31,9 @@ pub fn map<T: Send, R: Send>(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(slot) = items.get(index) else { break };
-            let item = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let item = lock(slot).take();
             let result = item.map(&work);
-            *results[index]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = result;
+            *lock(&results[index]) = result;
         }
     };
     std::thread::scope(|scope| {
@@ -63,7 +61,7 @@ pub fn map<T: Send, R: Send>(
 pub fn both<A: Send, B>(first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
     let slot = Mutex::new(Some(first));
     let run = || {
-        let work = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = lock(&slot).take();
         work.map(|work| work())
     };
     std::thread::scope(|scope| {
@@ -138,11 +136,16 @@ fn try_on<'scope, I: Send + 'scope, T: Send + 'scope>(
     // Kept here, too, as a closure for a thread that wasn't started is lost.
     let slot = Arc::new(Mutex::new(Some(input)));
     let kept = Arc::clone(&slot);
-    let take = |slot: &Mutex<Option<I>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = |slot: &Mutex<Option<I>>| lock(slot).take();
     let run = move || work(take(&slot).expect("nobody else takes it once the thread runs"));
     thread
         .spawn_scoped(scope, run)
         .map_err(|cause| (take(&kept).expect("no thread took it"), cause))
+}
+
+/// Locks what a panic elsewhere doesn't spoil.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error for a thread that the system doesn't give.

@@ -19,7 +19,7 @@ mod ssh;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::address;
 use crate::cancel::Cancel;
@@ -34,7 +34,7 @@ use crate::libvirt::DomainState;
 use crate::limits::{self, TimeLimits};
 use crate::name::InstanceRef;
 use crate::output::{Ui, passphrase};
-use crate::parallel;
+use crate::parallel::{self, lock};
 use crate::placement;
 use crate::reach::Way;
 use crate::shell;
@@ -337,7 +337,7 @@ impl<'a> Context<'a> {
 fn asks_once() -> SharedPrompt {
     let answers: Mutex<HashMap<String, Option<String>>> = Mutex::default();
     Arc::new(move |question: &str, cancel: &Cancel| {
-        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&answers);
         if let Some(answer) = answers.get(question) {
             return answer.clone();
         }

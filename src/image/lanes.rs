@@ -4,14 +4,14 @@
 //! two of them at a time, and the next is opened before its bytes are here.
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
 use super::approach::Lanes;
 use super::ranges::{Distribution, Next, Offers, RANGE, Range, Room};
 use crate::error::Result;
 use crate::libvirt::Hypervisor;
-use crate::parallel::{no_thread, panicked};
+use crate::parallel::{lock, no_thread, panicked};
 
 /// Streams of one lane in turn. With one, a lane is silent for two of three round trips; a third brought nothing (measured).
 const STREAMS: usize = 2;
@@ -161,7 +161,7 @@ impl<'r> Worker<'_, 'r> {
     }
 
     fn next_range(&self) -> Option<Range<'r>> {
-        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offers = lock(self.offers);
         offers.take()
     }
 }

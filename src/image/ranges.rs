@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::store::Block;
 use super::stream::BLOCK;
 use crate::error::Result;
+use crate::parallel::lock;
 
 /// Blocks of one range: 2 MiB, what a channel's window takes at once.
 const RANGE_BLOCKS: usize = 8;
@@ -182,7 +183,7 @@ impl Room {
     }
 
     fn free(&self) -> MutexGuard<'_, Option<usize>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 }
 

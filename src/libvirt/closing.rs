@@ -6,9 +6,10 @@
 //! six times). Our downloads are small and over in milliseconds, and an upload that is cancelled is aborted as soon as its
 //! call returns: so whoever closes the link lets them end first.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use crate::parallel::lock;
 use crate::ssh::Closer;
 
 /// How long a stream may delay the close; one that takes longer is stuck with the daemon, or with the link.
@@ -26,14 +27,14 @@ pub(super) struct UnderWay<'a>(&'a Streams);
 impl Streams {
     /// Notes a stream until the result is dropped.
     pub(super) fn begin(&self) -> UnderWay<'_> {
-        *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&self.shared.0) += 1;
         UnderWay(self)
     }
 
     /// Waits until none is under way, or the grace is over.
     pub(super) fn wait(&self) {
         let (count, changed) = &*self.shared;
-        let count = count.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = lock(count);
         let _ = changed.wait_timeout_while(count, GRACE, |count| *count > 0);
     }
 
@@ -59,7 +60,7 @@ impl Streams {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         let (count, changed) = &*self.0.shared;
-        *count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *lock(count) -= 1;
         changed.notify_all();
     }
 }

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::parallel::no_thread;
+use crate::parallel::{lock, no_thread};
 
 /// One thread that watches the calls under way on a connection.
 pub(super) struct Watchdog {
@@ -27,7 +27,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

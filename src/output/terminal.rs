@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::error::{Error, Reason, Result};
+use crate::parallel::lock;
 
 /// The terminals whose modes are changed now, and how they were before; the latest last.
 static BEFORE: Mutex<Vec<(File, Termios)>> = Mutex::new(Vec::new());
@@ -79,5 +80,5 @@ fn give_back(changed: &mut Vec<(File, Termios)>) {
 }
 
 fn changed() -> MutexGuard<'static, Vec<(File, Termios)>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&BEFORE)
 }

@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 
 use super::client::Ended;
 use super::far::{Far, Stream};
-use super::shared::{Asked, Command, OpenError, Reply, Shared, locked};
+use super::shared::{Asked, Command, OpenError, Reply, Shared};
 use crate::error::{Error, Reason};
+use crate::parallel::lock;
 
 /// Each direction's buffer, in bytes: up is what libvirt sends in one packet of a stream, down are mostly answers.
 const UP: usize = 256 * 1024;
@@ -102,7 +103,7 @@ async fn serve(
             answer(
                 &reply,
                 opened.map(|stream| {
-                    *locked(&forward) = Forward {
+                    *lock(&forward) = Forward {
                         path,
                         ready: Some(stream),
                     };
@@ -142,7 +143,7 @@ async fn forward_local(
     local: UnixStream,
 ) {
     let (path, ready) = {
-        let mut forward = locked(&forward);
+        let mut forward = lock(&forward);
         (forward.path.clone(), forward.ready.take())
     };
     let opened = match ready {

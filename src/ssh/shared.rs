@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::transport::Transport;
 use crate::error::Error;
+use crate::parallel::lock;
 
 /// What a host's command printed and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Shared {
     /// Closes the local streams, then the connection: releases every blocked caller at once.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        for (_, local) in locked(&self.locals).drain() {
+        for (_, local) in lock(&self.locals).drain() {
             shut(&local);
         }
         if let Some(transport) = &self.transport {
@@ -124,7 +125,7 @@ impl Shared {
     /// Registers a local stream for [`Self::close`], until [`Self::remove_local`] of the number given back.
     pub(super) fn add_local(&self, local: OwnedFd) -> u64 {
         let id = self.next_local.fetch_add(1, Ordering::Relaxed);
-        let mut locals = locked(&self.locals);
+        let mut locals = lock(&self.locals);
         if self.is_closed() {
             shut(&local);
         } else {
@@ -134,7 +135,7 @@ impl Shared {
     }
 
     pub(super) fn remove_local(&self, id: u64) {
-        locked(&self.locals).remove(&id);
+        lock(&self.locals).remove(&id);
     }
 
     /// Has the pump do something and waits for its answer, at most that long.
@@ -163,20 +164,15 @@ impl Shared {
     }
 
     pub(super) fn set_error(&self, error: Error) {
-        *locked(&self.last_error) = Some(error);
+        *lock(&self.last_error) = Some(error);
     }
 
     pub(super) fn last_error(&self) -> Option<Error> {
-        locked(&self.last_error).clone()
+        lock(&self.last_error).clone()
     }
 }
 
 fn shut(local: &OwnedFd) {
     // It fails only where the peer was faster.
     let _ = rustix::net::shutdown(local, rustix::net::Shutdown::Both);
-}
-
-/// A lock that a panic elsewhere doesn't spoil.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

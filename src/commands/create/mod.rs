@@ -5,7 +5,7 @@ mod input;
 mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ use crate::find;
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::output::{Document, InstanceRecord, PlanRecord, PullBars, WaitLine};
-use crate::parallel;
+use crate::parallel::{self, lock};
 use request::{Job, Placed, Request};
 
 /// Creates under way at once, over all hosts.
@@ -173,7 +173,7 @@ struct Warned(Mutex<BTreeSet<String>>);
 impl Warned {
     fn warn(&self, context: &Context<'_>, host: &HostSession, text: &str) {
         let text = format!("{}: {text}", host.name());
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.0);
         if told.insert(text.clone()) {
             context.ui.warn(&text);
         }

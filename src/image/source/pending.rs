@@ -2,14 +2,14 @@
 
 use std::mem;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 
 use super::{Download, Http};
 use crate::apart::apart;
 use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::parallel::panicked;
+use crate::parallel::{lock, panicked};
 
 /// A download, in whatever state it is.
 pub(in super::super) struct Pending<'a> {
@@ -95,7 +95,7 @@ impl<'a> Pending<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

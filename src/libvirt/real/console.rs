@@ -1,6 +1,6 @@
 //! A guest's serial console, over a libvirt stream.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use virt::stream::Stream;
 use virt::sys;
@@ -10,6 +10,7 @@ use super::super::error::OPERATION_FAILED;
 use super::super::{Console, DomainRef};
 use super::{About, CLOSE_LIMIT, Connection, Failure, VirtResult, numbers};
 use crate::error::{Error, Reason, Result};
+use crate::parallel::lock;
 
 /// An open console. Its stream must be aborted before the connection closes: libvirt/closing.rs says why.
 pub(super) struct ConsoleStream<'a> {
@@ -97,10 +98,7 @@ impl Console for ConsoleStream<'_> {
     }
 
     fn close(&self) {
-        let mut under_way = self
-            .under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = lock(&self.under_way);
         if under_way.is_none() {
             return;
         }

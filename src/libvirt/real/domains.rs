@@ -11,9 +11,9 @@ use super::super::{
     DomainState, InterfaceInfo, NvramPolicy, When,
 };
 use super::console::ConsoleStream;
-use super::{About, Connection, lock, raw};
+use super::{About, Connection, raw};
 use crate::error::{Error, Reason, Result};
-use crate::parallel;
+use crate::parallel::{self, lock};
 use crate::shell;
 use crate::xml::metadata::{NAMESPACE, PREFIX};
 

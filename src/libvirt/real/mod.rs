@@ -10,7 +10,7 @@ mod storage;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use virt::connect::Connect;
@@ -25,6 +25,7 @@ use super::error::LibvirtError;
 use super::{raw, uri};
 use crate::cancel::{Cancel, Guard as CancelGuard};
 use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
+use crate::parallel::lock;
 use crate::ssh::Link;
 use failure::{Failure, numbers};
 
@@ -386,8 +387,4 @@ impl Display for AboutVolume<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, " pool={} volume={}", self.0, self.1)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

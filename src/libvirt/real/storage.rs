@@ -10,9 +10,9 @@ use virt::sys;
 use super::super::closing::UnderWay;
 use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
 use super::super::{PoolInfo, StorageCalls, VolumeUpload, raw};
-use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure, lock};
+use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure};
 use crate::error::{Error, Reason, Result};
-use crate::parallel;
+use crate::parallel::{self, lock};
 
 /// How often a pool that is busy with another job is asked again, and how long to wait before; longer each time, up to
 /// the longest: 25 s in all, as for any call that gets no answer.

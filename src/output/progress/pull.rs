@@ -12,6 +12,7 @@ use crate::image::pull::{PullEvent, PullObserver};
 use crate::output::Ui;
 use crate::output::plain::one_line;
 use crate::output::screen::Shown;
+use crate::parallel::lock;
 use crate::units;
 
 const PLAIN_PERCENT: u64 = 10;
@@ -194,7 +195,7 @@ impl<'a> PullBars<'a> {
 
 impl PullObserver for PullBars<'_> {
     fn event(&self, event: PullEvent<'_>) {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = lock(&self.hosts);
         match event {
             PullEvent::Warning(text) => self.ui.warn(text),
             PullEvent::Waiting(host) => self.wait(host, &mut hosts),

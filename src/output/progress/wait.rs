@@ -1,6 +1,6 @@
 //! Waiting for an instance: what is waited for, what was seen so far, and for how long.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -10,6 +10,7 @@ use super::{JSON_EVERY, PLAIN_EVERY, Told, style};
 use crate::output::Ui;
 use crate::output::plain::{cut, one_line};
 use crate::output::screen::Shown;
+use crate::parallel::lock;
 
 /// One wait, as it is shown; it vanishes from the terminal when dropped.
 pub struct WaitLine<'a> {
@@ -58,7 +59,7 @@ impl<'a> WaitLine<'a> {
             bar.set_message(text);
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let seconds = self.started.elapsed().as_secs();
         match self.ui.screen.shown() {
             Shown::Lines if state.told.is_due(PLAIN_EVERY, Instant::now()) => {
