@@ -86,7 +86,7 @@ fn a_link_to_nothing_is_followed_for_the_hint() {
         [format!("it is a link to {real}: not there")]
     );
     assert!(
-        error.hints()[0].contains(&format!("--write {real} ")),
+        error.hints()[0].ends_with(&format!("--write {real}")),
         "{error:?}"
     );
     // One that leads to itself has no end, and no file.
