@@ -1,6 +1,8 @@
 //! Pools that several hosts see: whether one may be, and whether another host has the instance whose volumes are about
 //! to go.
 
+mod storage;
+
 use jiff::SignedDuration;
 
 use crate::error::{Error, Reason, Result};
@@ -11,7 +13,6 @@ use crate::inventory::Files;
 use crate::libvirt::{self, DomainRef, Hypervisor};
 use crate::name::InstanceName;
 use crate::parallel;
-use crate::shell;
 use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeInfo;
 
@@ -21,17 +22,14 @@ pub enum Sharing {
     /// It is the host's own.
     #[default]
     Own,
-    /// It is, or may be, on a network file system, or the host is a server of one.
+    /// It is, or may be, on a network file system, or in what the host exports by one.
     Perhaps,
 }
-
-/// What the kernel's NFS server exports, kept by exportfs(8): empty, or not there, where that is nothing.
-const EXPORTS: &str = "/var/lib/nfs/etab";
 
 /// File systems count as written at another time from here on: some keep no fractions of a second, FAT only even seconds.
 const ANOTHER_TIME: SignedDuration = SignedDuration::from_secs(2);
 
-/// Whether other hosts may see the pool's files: its type says so, or its file system, or the host exports any by NFS, or
+/// Whether other hosts may see the pool's files: its type says so, or its file system, or the host exports them by NFS, or
 /// nobody can be asked.
 pub fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> {
     if pool.kind == "netfs" {
@@ -40,35 +38,8 @@ pub fn sharing(hypervisor: &dyn Hypervisor, pool: &PoolInfo) -> Result<Sharing> 
     let Some(path) = &pool.path else {
         return Ok(Sharing::Perhaps);
     };
-    // stat(1) of coreutils: the file system's type in words.
-    let command = format!(
-        "stat -f -c %T -- {}; sh -c 'if test -s {EXPORTS}; then echo exported; fi'",
-        shell::quote(path)
-    );
-    let answer = hypervisor.host_command(&command)?.unwrap_or_default();
-    Ok(sharing_of(answer.trim()))
-}
-
-/// By the answer's only line: a local file system, by the name that coreutils' `stat -f` has for it, and no second line,
-/// which says that the host exports some.
-fn sharing_of(answer: &str) -> Sharing {
-    const LOCAL: [&str; 10] = [
-        "ext2/ext3",
-        "xfs",
-        "btrfs",
-        "zfs",
-        "tmpfs",
-        "overlayfs",
-        "f2fs",
-        "jfs",
-        "reiserfs",
-        "bcachefs",
-    ];
-    if LOCAL.contains(&answer) {
-        Sharing::Own
-    } else {
-        Sharing::Perhaps
-    }
+    let answer = hypervisor.host_command(&storage::question(path))?;
+    Ok(storage::sharing_of(&answer.unwrap_or_default()))
 }
 
 /// A host of the provider beside the one whose volumes are in question, and what stands on it.
@@ -228,7 +199,7 @@ pub fn ensure_nobody_else_has(
         return Ok(());
     }
     let domain = &instance.domain;
-    let others = read_other_machines(host, hypervisor, domain)?;
+    let others = read_other_machines(host, hypervisor, instance)?;
     host.cancels().work.check()?;
     let volume = |name: String| volumes.iter().find(|volume| volume.name == name);
     let (seed, overlay) = (volume(name.seed_volume()), volume(name.overlay_volume()));
@@ -237,9 +208,7 @@ pub fn ensure_nobody_else_has(
     });
     let error = match judged {
         Verdict::Nobodys => return Ok(()),
-        Verdict::On(other) => in_use_on(name, other).hint(format!(
-            "whichever of the two domains nobody needs, on its own host: virsh undefine --nvram --managed-save --snapshots-metadata {name} (which deletes no volumes); then run it again"
-        )),
+        Verdict::On(other) => in_use_on(name, other).hint(by_hand(&others, other, name)),
         Verdict::Unknown(other, error) => Error::transient(
             Reason::InDoubt,
             format!("the pool of {name} may be shared with host {other}, which can't be asked whether it has the instance, too: nothing was touched"),
@@ -250,19 +219,36 @@ pub fn ensure_nobody_else_has(
     Err(error.on_host(host.name()))
 }
 
+/// What to do about an instance that two hosts have, or whose volumes another domain uses.
+fn by_hand(others: &[Other], on: &str, name: &InstanceName) -> String {
+    let mut files = others.iter().filter(|other| other.host == on);
+    let files = files.find_map(|other| other.files.as_ref().ok());
+    if files.is_some_and(|files| files.domain(name.as_str()).is_some()) {
+        return format!(
+            "whichever of the two domains nobody needs, on its own host: virsh undefine --nvram --managed-save --snapshots-metadata {name} (which deletes no volumes); then run it again"
+        );
+    }
+    format!(
+        "a domain of another name has them on {on}: take them off it (virsh detach-disk), or leave the instance where it is"
+    )
+}
+
 /// A host's name, and its files with the machine's own UUID, where that was asked for.
 type Asked = (String, Result<(Files, Option<String>)>);
 
-/// The provider's other hosts without those that are this very machine under another name: each shows the domain, too.
+/// The provider's other hosts without those that are this very machine under another name: each shows the domain, too, and
+/// as running where it runs here. Boards without a UUID of their own have their vendor's, all the same one.
 fn read_other_machines(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
-    domain: &DomainRef,
+    instance: &Instance,
 ) -> Result<Vec<Other>> {
+    let ours = (&instance.domain.uuid, instance.state.is_active());
     let asked: Vec<Asked> = ask_others(host, &[], |other, hypervisor| {
         let files = Files::read(other.name(), hypervisor, other.pool())?;
         let mut domains = files.domains.iter();
-        let shows_it = domains.any(|one| one.instance.domain.uuid == domain.uuid);
+        let shows_it =
+            domains.any(|one| (&one.instance.domain.uuid, one.instance.state.is_active()) == ours);
         let machine = if shows_it {
             facts::machine(hypervisor)?
         } else {

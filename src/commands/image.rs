@@ -40,7 +40,6 @@ pub(super) fn run(command: &ImageCommand, context: &Context<'_>) -> Result<Vec<E
 
 fn run_pull(args: &PullArgs, context: &Context<'_>) -> Result<Vec<Error>> {
     context.ui.ensure_columns::<PulledRecord>()?;
-    placement::ensure_names_image(&args.image)?;
     let hosts = context.sessions(&placement::zones(&context.provider, &args.zone)?);
     let image = placement::image(&context.provider, Some(&args.image))?;
     let bars = PullBars::new(context.ui, &image.key);

@@ -68,18 +68,24 @@ impl OwnSeed {
 
 /// Fails where the seed isn't this process's any more, however young it is; to be asked once the domain has the name. A
 /// delete of the name that came before takes the volumes, and another create makes its own at the same paths: its define
-/// fails, and it takes back what it made, under the domain that has been started with it.
+/// fails, and it takes back what it made, under the domain that has been started with it. A host that doesn't answer that is
+/// asked once more; a domain that may run isn't taken down for want of an answer.
 ///
-/// Errors: as those of [`OwnSeed::ensure_ours`].
+/// Errors: as those of [`OwnSeed::ensure_ours`], but no connection's.
 pub(super) fn ensure_kept(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
 ) -> Result<()> {
-    match seed_owner(hypervisor, host.pool(), name)? {
-        SeedOwner::Us => Ok(()),
-        SeedOwner::Nobody => Err(lost(&name.seed_volume())),
-        SeedOwner::Another => Err(made_anew(name)),
+    let ask = || seed_owner(hypervisor, host.pool(), name);
+    match ask().or_else(|_| ask()) {
+        Ok(SeedOwner::Us) => Ok(()),
+        Ok(SeedOwner::Nobody) => Err(lost(&name.seed_volume())),
+        Ok(SeedOwner::Another) => Err(made_anew(name)),
+        Err(error) => {
+            log::warn!("{}: whose the seed of {name} is: {error}", host.name());
+            Ok(())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What gc sees of one host: domains, volumes, and what marks, markers and claims say. Reads only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::delete::SEED_HEAD;
 use crate::error::Result;
@@ -47,9 +47,15 @@ pub struct HostView {
 }
 
 impl HostView {
-    /// Whether both are surely one machine, which the configuration has under two names.
+    /// Whether both are surely one machine, which the configuration has under two names: it has the same domains, too, running
+    /// and not. Boards without a UUID of their own have their vendor's, all the same one.
     pub fn is_same_machine(&self, other: &HostView) -> bool {
-        self.machine.is_some() && self.machine == other.machine
+        let domains = |view: &HostView| -> BTreeSet<(String, bool)> {
+            let all = view.files.domains.iter().map(|domain| &domain.instance);
+            all.map(|one| (one.domain.uuid.clone(), one.state.is_active()))
+                .collect()
+        };
+        self.machine.is_some() && self.machine == other.machine && domains(self) == domains(other)
     }
 }
 

@@ -3,26 +3,6 @@
 use super::*;
 use crate::inventory::tests::{DIR, disk, domain, volume, written};
 
-#[test]
-fn only_a_known_local_file_system_is_the_hosts_own() {
-    for name in ["ext2/ext3", "xfs", "btrfs", "zfs", "overlayfs"] {
-        assert_eq!(sharing_of(name), Sharing::Own, "{name}");
-    }
-    for name in [
-        "nfs",
-        "smb2",
-        "fuseblk",
-        "ceph",
-        "gfs/gfs2",
-        "",
-        "UNKNOWN (0x1)",
-        "xfs\nexported",
-        "exported",
-    ] {
-        assert_eq!(sharing_of(name), Sharing::Perhaps, "{name}");
-    }
-}
-
 fn seed(second: i64) -> VolumeInfo {
     let at = jiff::Timestamp::from_second(second).unwrap();
     written(volume("web-seed.iso"), at)

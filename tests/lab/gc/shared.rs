@@ -26,9 +26,10 @@ fn on_nfs<'a>(lab: &'a Lab, host: &'static str) -> Cleanup<'a> {
     lab.change(host, make, "umount /usr/bin/stat && rm /run/lt-stat")
 }
 
-/// Has the first host export something by NFS, as far as can be told, until the end of the test.
+/// Has the first host export what its pool is in by NFS, as far as can be told, until the end of the test.
 fn exporting(lab: &Lab) -> Cleanup<'_> {
-    let make = "mkdir -p /var/lib/nfs && mount -t tmpfs tmpfs /var/lib/nfs && echo '/srv *(rw)' > /var/lib/nfs/etab";
+    let make = "mkdir -p /var/lib/nfs && mount -t tmpfs tmpfs /var/lib/nfs && \
+                printf '%s\\t*(rw)\\n' /srv /var/lib/libvirt > /var/lib/nfs/etab";
     let undo = "umount /var/lib/nfs && rmdir --ignore-fail-on-non-empty /var/lib/nfs";
     lab.change("nas1", make, undo)
 }

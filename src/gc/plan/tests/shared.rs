@@ -3,6 +3,7 @@
 use super::leftovers::{BOTH_GO, BOTH_STAY, crashed, the};
 use super::*;
 use crate::inventory::tests::{DIR, disk};
+use crate::libvirt::DomainState;
 
 /// The same view on another host.
 fn on(host: &str, mut view: HostView) -> HostView {
@@ -150,6 +151,10 @@ fn an_instance_that_another_machine_has_too_stays_on_shared_storage() {
     the(&mut namesake, "web-seed.iso").modified = Some(ago(MINUTES));
     let mut on_its_own = migrated();
     the(&mut on_its_own, "web-seed.iso").modified = Some(ago(MINUTES));
+    let mut runs_there = twin(migrated());
+    for domain in &mut runs_there.files.domains {
+        domain.instance.state = DomainState::from_raw(1, 1);
+    }
     let table = [
         ("alone", expired_on("nas1", Perhaps), None, goes),
         (
@@ -187,6 +192,12 @@ fn an_instance_that_another_machine_has_too_stays_on_shared_storage() {
             twin(expired_on("nas1", Perhaps)),
             Some(twin(migrated())),
             goes,
+        ),
+        (
+            "boards of one vendor",
+            twin(expired_on("nas1", Perhaps)),
+            Some(runs_there),
+            stays,
         ),
     ];
     for (about, here, there, expected) in table {
