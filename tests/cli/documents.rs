@@ -62,7 +62,9 @@ fn every_test_that_the_promises_name_exists() {
     let mut named = 0;
     for test in quoted.filter(|word| word.contains("::")) {
         let (file, name) = match test.split("::").collect::<Vec<_>>()[..] {
-            [tests @ ("lab" | "cli"), module, name] => (format!("tests/{tests}/{module}.rs"), name),
+            [tests @ ("lab" | "cli"), ref modules @ .., name] if !modules.is_empty() => {
+                (format!("tests/{tests}/{}.rs", modules.join("/")), name)
+            }
             ["fuzz", name] => ("src/fuzz.rs".to_owned(), name),
             _ => panic!("{test}: of which tests?"),
         };
