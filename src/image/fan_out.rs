@@ -31,6 +31,8 @@ pub(super) struct FanOut<'a> {
     pub(super) request: &'a PullRequest<'a>,
     /// Which content that is.
     pub(super) identity: &'a Identity,
+    /// Right before the server was asked for that.
+    pub(super) asked: Timestamp,
     /// Who shows what happens.
     pub(super) observer: &'a dyn PullObserver,
     /// Ends the download.
@@ -191,7 +193,7 @@ impl FanOut<'_> {
             volume_size: ended.volume.bytes,
             digests: ended.published,
             url,
-            pulled_at: units::to_the_millisecond(Timestamp::now()),
+            pulled_at: units::to_the_millisecond(self.asked),
         });
         for feed in feeds.iter().flatten() {
             // A host that is gone has its own error.

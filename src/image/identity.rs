@@ -172,7 +172,7 @@ pub struct Marker {
     pub url: Option<String>,
     /// The id of the URL that was asked for.
     pub source: Option<String>,
-    /// When it was pulled (RFC 3339, UTC, with milliseconds: generations may come within one second).
+    /// When its server, asked then, had it last (RFC 3339, UTC, with milliseconds: generations may come within one second).
     pub pulled_at: Option<String>,
     /// What it was verified against: `sha256`, `sha512` or `nothing`.
     pub verified: Option<String>,

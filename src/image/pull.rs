@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::approach::Approach;
 use super::claim::{self, Claim, Tried, Watch, try_claim};
 use super::fan_out::FanOut;
@@ -116,10 +118,12 @@ pub fn foresee(
     observer: &dyn PullObserver,
     cancel: &Cancel,
 ) -> Result<Foreseen> {
+    let asked = Timestamp::now();
     let (identity, pending) = identify(request.image, observer, cancel)?;
     let fan_out = FanOut {
         request,
         identity: &identity,
+        asked,
         observer,
         cancel,
     };
@@ -141,6 +145,7 @@ fn fetch(
     if hosts.is_empty() {
         return Vec::new();
     }
+    let asked = Timestamp::now();
     let (identity, pending) = match identify(request.image, observer, cancel) {
         Ok(identified) => identified,
         Err(error) => return hosts.iter().map(|_| Err(error.clone())).collect(),
@@ -151,18 +156,31 @@ fn fetch(
     let fan_out = FanOut {
         request,
         identity: &identity,
+        asked,
         observer,
         cancel,
     };
+    let had_it: Vec<bool> = prepared
+        .iter()
+        .map(|state| matches!(state, Ok(Prepared::Ready(_))))
+        .collect();
     let results = finish(&fan_out, hosts, prepared, &pending);
-    // What was found or brought is what the server has now: the next create is to take that.
-    let results = hosts.iter().zip(results).collect();
-    parallel::map(results, hosts.len(), |(host, result)| {
+    // Where it was ready at first, that was done beside the others' download.
+    let results = hosts.iter().zip(results).zip(had_it).collect();
+    parallel::map(results, hosts.len(), |((host, result), had_it)| {
+        if had_it {
+            return result;
+        }
         let pulled = result.or_else(|error| others(host, &identity, error))?;
-        make_newest(host, request.image, &pulled.base)
-            .map_err(|error| error.on_host(host.name()))?;
-        Ok(pulled)
+        keep_newest(&fan_out, host, pulled)
     })
+}
+
+/// What was found or brought is what the server has now: the next create is to take that.
+fn keep_newest(fan_out: &FanOut<'_>, host: &HostSession, pulled: Pulled) -> Result<Pulled> {
+    make_newest(host, fan_out.request.image, &pulled.base, fan_out.asked)
+        .map_err(|error| error.on_host(host.name()))?;
+    Ok(pulled)
 }
 
 /// Where another process was faster, what it has made: on storage that hosts share, libvirt may have learnt of it only now.
@@ -211,7 +229,8 @@ fn prepare(host: &HostSession, identity: &Identity, pending: &Pending<'_>) -> Re
     }
 }
 
-/// Feeds the hosts that have a claim, and waits for those where another process has it; one result for each, in order.
+/// Feeds the hosts that have a claim, and waits for those where another process has it; where it is ready, it is made the
+/// newest meanwhile. One result for each, in order.
 fn finish(
     fan_out: &FanOut<'_>,
     hosts: &[&HostSession],
@@ -220,24 +239,22 @@ fn finish(
 ) -> Vec<Result<Pulled>> {
     let mut results: Vec<Option<Result<Pulled>>> = hosts.iter().map(|_| None).collect();
     let mut claimants = Vec::new();
-    let mut waiting = Vec::new();
+    let mut unfed = Vec::new();
     for (index, (state, host)) in prepared.into_iter().zip(hosts).enumerate() {
         match state {
-            Ok(Prepared::Ready(base)) => {
-                results[index] = Some(Ok(Pulled { base, fresh: false }));
-            }
+            Ok(Prepared::Ready(base)) => unfed.push((index, (*host, Some(base)))),
             Ok(Prepared::Claimed(claim, ground)) => {
                 claimants.push((index, *host, claim, ground));
             }
-            Ok(Prepared::Held) => waiting.push((index, *host)),
+            Ok(Prepared::Held) => unfed.push((index, (*host, None))),
             Err(error) => results[index] = Some(Err(error.on_host(host.name()))),
         }
     }
     std::thread::scope(|scope| {
-        let (mut waiters, mut later) = (Vec::new(), Vec::new());
-        for (index, host) in waiting {
-            match parallel::try_with(scope, host, |host| wait_for_other(fan_out, host)) {
-                Ok(waiter) => waiters.push((index, waiter)),
+        let (mut jobs, mut later) = (Vec::new(), Vec::new());
+        for (index, host) in unfed {
+            match parallel::try_with(scope, host, |host| without_feed(fan_out, host)) {
+                Ok(job) => jobs.push((index, job)),
                 // The system gives no thread. The others aren't to wait for this one.
                 Err((host, _)) => later.push((index, host)),
             }
@@ -246,16 +263,27 @@ fn finish(
             results[index] = Some(result);
         }
         for (index, host) in later {
-            results[index] = Some(wait_for_other(fan_out, host));
+            results[index] = Some(without_feed(fan_out, host));
         }
-        for (index, waiter) in waiters {
-            results[index] = Some(waiter.join().unwrap_or_else(|_| Err(panicked())));
+        for (index, job) in jobs {
+            results[index] = Some(job.join().unwrap_or_else(|_| Err(panicked())));
         }
     });
     results
         .into_iter()
         .map(|result| result.unwrap_or_else(|| Err(panicked())))
         .collect()
+}
+
+/// What is done for a host that this run doesn't feed at first: one that has the image, or that another process feeds.
+fn without_feed(
+    fan_out: &FanOut<'_>,
+    (host, ready): (&HostSession, Option<BaseImage>),
+) -> Result<Pulled> {
+    match ready {
+        Some(base) => keep_newest(fan_out, host, Pulled { base, fresh: false }),
+        None => wait_for_other(fan_out, host),
+    }
 }
 
 /// Waits until the process that holds the host's claim is done or dead; then uses its image, or takes over.

@@ -6,7 +6,7 @@ use super::identity::{Identity, MARKER_LIMIT, Marker, marker_volume, pin_of, sou
 use super::names::BaseName;
 use crate::config::{Image, ImageFormat};
 use crate::error::Result;
-use crate::libvirt::Hypervisor;
+use crate::libvirt::{CALLS_AT_ONCE, Hypervisor};
 use crate::parallel;
 use crate::xml::volume::VolumeInfo;
 
@@ -60,7 +60,7 @@ pub fn find_kept(
     if let Some(pin) = pin_of(image) {
         return find_ready(hypervisor, pool, &Identity::pinned(image, pin));
     }
-    for (volume, marker) in newest_first(generations(hypervisor, pool, image)?) {
+    for (volume, marker) in newest_first(kept_generations(hypervisor, pool, image)?) {
         // One that is being deleted meanwhile is passed over.
         if let Some(xml) = hypervisor.find_volume_xml(pool, &volume)? {
             return described(volume, marker, &xml, image.format).map(Some);
@@ -76,23 +76,40 @@ pub fn serves(image: &Image, marker: &Marker) -> bool {
     marker.source.as_ref() == Some(&source_of(image)) && (verified || image.checksum_url.is_none())
 }
 
-/// The base volumes on this host that may be used without asking the server, with their markers.
-pub(super) fn generations(
+fn kept_generations(
     hypervisor: &dyn Hypervisor,
     pool: &str,
     image: &Image,
 ) -> Result<Vec<(String, Marker)>> {
-    let mut generations = Vec::new();
-    for volume in hypervisor.list_volumes(pool)? {
-        if !BaseName::parse(&volume).is_some_and(|name| name.is_of(image)) {
-            continue;
-        }
-        let marker = hypervisor.download_volume(pool, &marker_volume(&volume), MARKER_LIMIT)?;
-        let marker = marker.as_deref().and_then(Marker::parse);
+    let named = named_generations(hypervisor, pool, image)?;
+    with_markers(hypervisor, pool, image, named)
+}
+
+/// The base volumes on this host that the image's generations are among, by their names alone. One call.
+pub(super) fn named_generations(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    image: &Image,
+) -> Result<Vec<String>> {
+    let mut volumes = hypervisor.list_volumes(pool)?;
+    volumes.retain(|volume| BaseName::parse(volume).is_some_and(|name| name.is_of(image)));
+    Ok(volumes)
+}
+
+/// Those of them that may be used without asking the server, with their markers, which are read all together.
+pub(super) fn with_markers(
+    hypervisor: &dyn Hypervisor,
+    pool: &str,
+    image: &Image,
+    volumes: Vec<String>,
+) -> Result<Vec<(String, Marker)>> {
+    let read = parallel::map(volumes, CALLS_AT_ONCE, |volume| {
+        let stored = hypervisor.download_volume(pool, &marker_volume(&volume), MARKER_LIMIT)?;
+        let marker = stored.as_deref().and_then(Marker::parse);
         let marker = marker.filter(|marker| serves(image, marker));
-        generations.extend(marker.map(|marker| (volume, marker)));
-    }
-    Ok(generations)
+        Ok(marker.map(|marker| (volume, marker)))
+    });
+    read.into_iter().filter_map(Result::transpose).collect()
 }
 
 fn newest_first(mut generations: Vec<(String, Marker)>) -> Vec<(String, Marker)> {

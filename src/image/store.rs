@@ -90,7 +90,7 @@ pub struct Published {
     pub volume_size: u64,
     /// Where it came from, after redirects.
     pub url: String,
-    /// When it was pulled (RFC 3339, UTC).
+    /// When its server was asked for it (RFC 3339, UTC, with milliseconds).
     pub pulled_at: String,
 }
 

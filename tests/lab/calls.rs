@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::Checked;
+use crate::generations::{Served, tiny_bytes, with_moving_image};
 use crate::instances::create;
 use crate::lab;
 
@@ -130,4 +131,29 @@ fn commands_make_no_call_too_many() {
     let volumes = lab.volumes("nas1", "").len();
     let run = lab.run(&["delete", name, "--zone", "nas1", "-v"]).exits(0);
     makes(&run, &delete(domains, volumes));
+}
+
+#[test]
+fn a_pull_that_finds_nothing_new_asks_one_thing_more() {
+    let lab = lab!();
+    let key = "lt-calls-again";
+    let _image = lab.image(key);
+    let mut content = tiny_bytes(&lab);
+    let served = Served::new(&lab, "lt-calls-again.qcow2", &content);
+    let cli = with_moving_image(&lab, key, "/lt-calls-again.qcow2");
+    let args = ["image", "pull", key, "--zone", "nas1", "-v"];
+    let pull = || cli.run(&args).exits(0);
+    pull();
+    // What other generations there are; beside that only its own marker is read, to see whether it is ready.
+    let run = pull();
+    assert_eq!(calls(&run)["virStoragePoolListAllVolumes"], 1, "{run}");
+    assert_eq!(calls(&run)["virStorageVolDownload"], 1, "{run}");
+    content.resize(content.len() + 65536, 0);
+    served.replace(&content);
+    pull();
+    // And where there is one, both markers.
+    let run = pull();
+    assert_eq!(calls(&run)["virStoragePoolListAllVolumes"], 1, "{run}");
+    assert_eq!(calls(&run)["virStorageVolDownload"], 3, "{run}");
+    assert!(!calls(&run).contains_key("virStorageVolUpload"), "{run}");
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Cli;
 use crate::lab;
-use crate::pull::{add_image, assert_absent, assert_ready, with_image};
+use crate::pull::{add_image, assert_absent, assert_ready, is_base, with_image};
 use crate::pull_faults::{in_pool, small_pool};
 use crate::support::{Cleanup, Lab, POOL_DIR, wait_until};
 
@@ -31,7 +31,7 @@ impl<'a> Served<'a> {
     }
 
     /// In one step, as a mirror does it.
-    fn replace(&self, content: &[u8]) {
+    pub(crate) fn replace(&self, content: &[u8]) {
         let beside = self.path.with_extension("new");
         std::fs::write(&beside, content).unwrap();
         std::fs::rename(beside, &self.path).unwrap();
@@ -50,12 +50,12 @@ impl<'a> Served<'a> {
     }
 }
 
-fn tiny_bytes(lab: &Lab) -> Vec<u8> {
+pub(crate) fn tiny_bytes(lab: &Lab) -> Vec<u8> {
     std::fs::read(lab.path("www/tiny.qcow2")).unwrap()
 }
 
 /// egressctl with an image that nothing pins.
-fn with_moving_image(lab: &Lab, key: &str, path: &str) -> Cli {
+pub(crate) fn with_moving_image(lab: &Lab, key: &str, path: &str) -> Cli {
     lab.cli_with(|kvm| {
         add_image(lab, kvm, key, path);
         kvm["images"][key].as_object_mut().unwrap().remove("sha256");
@@ -193,6 +193,49 @@ fn a_build_that_was_withdrawn_is_not_used_any_more() {
     let wanted = |volume: &str| listed(&cli, volume)["wanted"] == true;
     assert!(wanted(&good) && !wanted(&withdrawn));
     assert_eq!(pull(&cli, key, "always"), (good, false));
+}
+
+#[test]
+fn what_a_later_question_brought_is_the_newest_however_long_the_pull_before_takes() {
+    let lab = lab!();
+    let key = "lt-overtaken";
+    let _image = lab.image(key);
+    let mut content = tiny_bytes(&lab);
+    content.resize(12 << 20, 0);
+    // The server counts as long as the lab lives.
+    let file = format!("{key}-{}.qcow2", std::process::id());
+    let served = Served::new(&lab, &file, &content);
+    let cli = with_moving_image(&lab, key, &format!("/first/2/slow/1500000/{file}"));
+    let old = pull(&cli, key, "always").0;
+
+    // nas1 has what the server answers; nas2 has to wait for it.
+    let args = ["image", "pull", key, "-o", "json"];
+    let slow = cli.start(&args);
+    let bases = || {
+        let mut bases = lab.volumes("nas2", &format!("base-{key}-"));
+        bases.retain(|volume| is_base(volume));
+        bases
+    };
+    wait_until("nas2 is fed", Duration::from_secs(20), || {
+        bases() == [old.as_str()]
+    });
+    content.resize(content.len() + 65536, 0);
+    served.replace(&content);
+    let fast = cli.run(&args).exits(0);
+    let new = fast.items()[0]["volume"].as_str().unwrap().to_owned();
+    assert_ne!(new, old);
+    assert_eq!(bases().len(), 2);
+    let marker = format!("{old}.sha256");
+    let before = lab.volumes("nas2", &marker);
+    assert!(before.is_empty(), "the first one still pulls: {before:?}");
+    slow.wait().exits(0);
+    assert_eq!(lab.volumes("nas2", &marker), [marker.as_str()]);
+
+    let kept = cli.run(&[&args[..], &["--pull", "never"]].concat());
+    for item in kept.exits(0).items() {
+        assert_eq!(item["volume"], new, "{item}");
+    }
+    assert_eq!(listed(&cli, &old)["wanted"], false);
 }
 
 #[test]
