@@ -72,8 +72,9 @@ pub(super) struct Document {
     pub(super) duplicate_key: Option<Fault>,
 }
 
-/// Reads a document.
+/// Reads a document. One byte order mark (U+FEFF) in front is none of it, not even a column, as to `PyYAML`.
 pub(super) fn read(text: &str) -> Result<Document, Fault> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (text, parsed) = text::parse(text)?;
     text::check(&text, &parsed.covered)?;
     let tree = parsed.tree;

@@ -160,6 +160,7 @@ fn vendor_data_may_not_be_mime_beside_the_script() {
 #[test]
 fn network_config_is_the_bare_form() {
     let good = [
+        "\u{feff}version: 2\nethernets: {}\n",
         "version: 2\nethernets:\n  a:\n    match: {macaddress: '52:54:00:01:02:03'}\n    dhcp4: true\n",
         "# by hand\nversion: 1\nconfig: []\n",
         "{\"version\": 2}",

@@ -60,6 +60,11 @@ fn verdicts_are_those_of_pyyaml() {
             wrong.push(format!("PyYAML refuses {text:?}"));
         }
     }
+    for (text, is_read) in verdicts::BEGINNINGS {
+        if read(text).is_ok() != *is_read {
+            wrong.push(format!("PyYAML reads {text:?}: {is_read}"));
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -114,6 +119,9 @@ fn a_version_is_a_number_without_quotes() {
         ("version: 2\n", Some(2)),
         ("a: &v {version: 1}\n<<: *v\n", Some(1)),
         ("a: &v 2\nversion: *v\n", Some(2)),
+        ("\u{feff}version: 2\n", Some(2)),
+        // To PyYAML, the second one belongs to the key.
+        ("\u{feff}\u{feff}version: 2\n", None),
         ("version: \"2\"\n", None),
         ("version: '2'\n", None),
         ("version: !!str 2\n", None),

@@ -1,5 +1,25 @@
 //! What `PyYAML` 6.0 with cloud-init's loader (its `SafeLoader`, and `!!python/unicode`) said of these texts below the line
-//! `#cloud-config`.
+//! `#cloud-config`, and of some that are about how a text begins.
+
+/// How a text begins: all of it, and whether it was read.
+pub(super) const BEGINNINGS: &[(&str, bool)] = &[
+    ("\u{feff}version: 2", true),
+    ("\u{feff}", true),
+    ("\u{feff}---\na: 1", true),
+    ("\u{feff}%YAML 1.1\n---\na: 1", true),
+    ("\u{feff} a: 1\n b: 2", true),
+    ("\u{feff} a: 1\nb: 2", false),
+    ("\u{feff}\ta: 1", false),
+    ("\u{feff}\u{feff}version: 2", true),
+    (" \u{feff}a: 1", true),
+    ("\n#cloud-config\na: 1", true),
+    ("\r\n#cloud-config\r\na: 1\r\n", true),
+    ("\n\n  #cloud-config\n  a: 1\n  b: 2", true),
+    ("\t#cloud-config\na: 1", false),
+    ("\n\t#cloud-config\na: 1", false),
+    (" \n\t\n#cloud-config\na: 1", false),
+    ("\u{c}#cloud-config\na: 1", false),
+];
 
 /// Read.
 pub(super) const ACCEPTED: &[&str] = &[
