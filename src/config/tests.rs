@@ -115,7 +115,7 @@ fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_refused() {
             "a tab stands",
         ),
         (
-            block("\n      #cloud-config\n"),
+            block("\n      #!/bin/sh\n"),
             4,
             "blank or an empty line",
         ),

@@ -3,9 +3,10 @@
 //! cloud-init ignores what it doesn't understand with no more than a line in a log inside the guest, where nobody can
 //! log in because the keys were in it. So the rule is:
 //!
-//! - **Refused**: what every cloud-init would ignore, or fail on, as a whole. No known first line; a byte order mark or
-//!   blank lines before it; empty; base64 text; a MIME message without `MIME-Version`; a script with Windows line
-//!   ends; cloud-config that isn't UTF-8, isn't valid YAML or whose root isn't a mapping.
+//! - **Refused**: what every cloud-init would ignore, or fail on, as a whole. No known first line; a byte order mark
+//!   before it, or blanks where they do harm (a script's `#!` is none then); empty; base64 text; a MIME message without
+//!   `MIME-Version`; a script with Windows line ends; cloud-config that isn't UTF-8, isn't valid YAML or whose root
+//!   isn't a mapping.
 //! - **Warned about**: what cloud-init takes, but hardly as it was meant. A key that stands twice (the last one wins).
 //! - **Everything else passes, byte for byte**: nothing is repaired, decoded or re-encoded, and what can't be
 //!   judged from outside (gzip, the parts of a MIME message, what a jinja template becomes) isn't judged.
@@ -145,6 +146,12 @@ fn check(data: &[u8]) -> Result<Checked> {
         return passed(UserDataKind::Gzip);
     }
     check_start(data)?;
+    let text = data.trim_ascii_start();
+    let kind = header(first_line(text));
+    let blanks = &data[..data.len() - text.len()];
+    if !blanks.is_empty() && !kind.is_some_and(|kind| may_follow(kind, blanks)) {
+        return Err(behind_blanks());
+    }
     if let Some(has_version) = mime(data) {
         if has_version {
             return passed(UserDataKind::Mime);
@@ -155,7 +162,7 @@ fn check(data: &[u8]) -> Result<Checked> {
             ),
         );
     }
-    let Some(kind) = header(first_line(data)) else {
+    let Some(kind) = kind else {
         return Err(unknown_header(data));
     };
     match kind {
@@ -169,7 +176,7 @@ fn check(data: &[u8]) -> Result<Checked> {
     }
 }
 
-/// Refuses what stands in front of the first line.
+/// Refuses what has no first line, or one in another encoding.
 fn check_start(data: &[u8]) -> Result<()> {
     if data.trim_ascii().is_empty() {
         return Err(Finding::of("it is empty")
@@ -182,12 +189,32 @@ fn check_start(data: &[u8]) -> Result<()> {
     if data.starts_with(b"\xFF\xFE") || data.starts_with(b"\xFE\xFF") {
         return Err(Finding::of("it is UTF-16").hint("save it as UTF-8 without BOM"));
     }
-    if data[0].is_ascii_whitespace() {
-        return Err(Finding::of("it begins with a blank or an empty line").hint(
-            "its first line must begin with #cloud-config, #! or another of cloud-init's headers",
-        ));
-    }
     Ok(())
+}
+
+/// Whether it is still taken for what it is, and works, behind these blanks. cloud-init strips them only to tell the kind
+/// (`type_from_starts_with`), and hands on what it was given: to YAML and Python, where its header is a comment; but also
+/// to the kernel, which finds no `#!`, and to the template engine, which finds no header.
+fn may_follow(kind: UserDataKind, blanks: &[u8]) -> bool {
+    match kind {
+        UserDataKind::CloudConfig
+        | UserDataKind::Archive
+        | UserDataKind::Jsonp
+        | UserDataKind::PartHandler => true,
+        // It is read by lines, and an indented header is taken for a URL.
+        UserDataKind::Include => blanks.ends_with(b"\n"),
+        UserDataKind::Script
+        | UserDataKind::Jinja
+        | UserDataKind::Boothook
+        | UserDataKind::Mime
+        | UserDataKind::Gzip => false,
+    }
+}
+
+fn behind_blanks() -> Finding {
+    Finding::of("it begins with a blank or an empty line").hint(
+        "begin it with `#!`, or with another of cloud-init's headers; blanks may stand before `#cloud-config` only",
+    )
 }
 
 fn first_line(data: &[u8]) -> &[u8] {
@@ -260,6 +287,11 @@ fn jinja(data: &[u8]) -> Result<()> {
         .find(|line| !line.trim_ascii().is_empty())
         .unwrap_or_default();
     match header(second.trim_ascii()) {
+        // What is rendered is handed to the kernel as it is.
+        Some(UserDataKind::Script) if !rest.starts_with(b"#!") => Err(Finding::of(
+            "an empty line or a blank stands between `## template: jinja` and `#!`",
+        )
+        .hint("put `#!` at the begin of its second line")),
         Some(UserDataKind::Script) => unix_line_ends(rest),
         Some(_) => Ok(()),
         // The header itself may come out of the template.

@@ -8,9 +8,15 @@ fn known_kinds_pass() {
     use UserDataKind as K;
     let mime: &[u8] =
         b"Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0\n\n--x\n\nhi\n--x--\n";
-    let table: [(&[u8], K); 27] = [
+    let table: [(&[u8], K); 33] = [
         (b"#cloud-config\n{}\n", K::CloudConfig),
         (b"#cloud-config", K::CloudConfig),
+        (b"\n#cloud-config\na: 1\n", K::CloudConfig),
+        (b" \r\n  #cloud-config\r\na: 1\r\n", K::CloudConfig),
+        (b"\n#cloud-config-archive\n- x\n", K::Archive),
+        (b"\n#cloud-config-jsonp\n[]\n", K::Jsonp),
+        (b"\n #part-handler\ndef list_types(): pass\n", K::PartHandler),
+        (b"\n#include\nhttps://example.org/x\n", K::Include),
         (b"#cloud-config\n# only comments\n", K::CloudConfig),
         (b"#cloud-config\r\npackages:\r\n- squid\r\n", K::CloudConfig),
         (b"#Cloud-Config\na: 1\n", K::CloudConfig),
@@ -50,14 +56,27 @@ fn what_would_be_ignored_is_refused_with_the_reason_and_without_content() {
     let base64_wrapped = BASE64.encode(format!("#!/bin/sh\n{}", "SECRET ".repeat(30)));
     let base64_wrapped = format!("{}\n{}\n", &base64_wrapped[..76], &base64_wrapped[76..]);
     let base64_gzip = BASE64.encode(b"\x1f\x8b\x08\x00SECRET");
-    let table: [(&[u8], &str); 32] = [
+    let table: [(&[u8], &str); 40] = [
         (b"", "it is empty"),
         (b" \n\n", "it is empty"),
         (b"packages: [SECRET]\n", "none of cloud-init's headers"),
         (b"SECRET", "none of cloud-init's headers"),
         (b"#upstart-job\nstart on SECRET\n", "a job for upstart"),
-        (b"\n#cloud-config\nSECRET: 1\n", "blank or an empty line"),
-        (b" #cloud-config\nSECRET: 1\n", "blank or an empty line"),
+        (b"\n#!/bin/sh\nSECRET\n", "blank or an empty line"),
+        (b" #!/bin/sh\nSECRET\n", "blank or an empty line"),
+        (b"\n#cloud-boothook\nSECRET\n", "blank or an empty line"),
+        (
+            b"\n## template: jinja\n#cloud-config\nSECRET: 1\n",
+            "blank or an empty line",
+        ),
+        (b"\n #include https://SECRET\n", "blank or an empty line"),
+        (b"\npackages: [SECRET]\n", "blank or an empty line"),
+        (b"\nMIME-Version: 1.0\n\nSECRET", "blank or an empty line"),
+        (b"\n#cloud-config\n- SECRET\n", "isn't a mapping"),
+        (
+            b"\t#cloud-config\nSECRET: 1\n",
+            "a tab, which YAML forbids at line 1",
+        ),
         (b"\xEF\xBB\xBF#cloud-config\nSECRET: 1\n", "byte order mark"),
         (b"\xFF\xFE#\x00c\x00", "UTF-16"),
         (b"# cloud-config\nSECRET: 1\n", "almost, but not quite"),
@@ -82,6 +101,10 @@ fn what_would_be_ignored_is_refused_with_the_reason_and_without_content() {
         (
             b"## template: jinja\r\n#!/bin/sh\r\nSECRET\r\n",
             "Windows line ends",
+        ),
+        (
+            b"## template: jinja\n\n#!/bin/sh\nSECRET\n",
+            "between `## template: jinja` and `#!`",
         ),
         (
             b"## template: jinja\nSECRET: 1\n",
@@ -153,7 +176,9 @@ fn vendor_data_may_not_be_mime_beside_the_script() {
             .contains("the guest agent's script (installGuestAgent)"),
         "{finding}"
     );
-    assert!(check_vendor_data("#cloud-config\n{}\n", true).is_ok());
+    for text in ["#cloud-config\n{}\n", "\n#cloud-config\n{}\n"] {
+        assert!(check_vendor_data(text, true).is_ok(), "{text:?}");
+    }
     assert!(check_vendor_data("packages: [x]\n", true).is_err());
 }
 
