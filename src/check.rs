@@ -130,6 +130,7 @@ impl HostReport {
 /// Looks the host over, on a connection of its own.
 pub fn check(host: &HostSession, provider: &Provider) -> HostReport {
     let mut report = HostReport::default();
+    report.take(provider.ensure_met());
     let hypervisor = match host.connect_apart() {
         Ok(hypervisor) => hypervisor,
         Err(error) => {

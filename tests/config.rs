@@ -109,6 +109,9 @@ fn valid_files_mean_what_is_expected_and_print_back_to_the_same() {
                 continue;
             }
         };
+        if let Err(error) = config.ensure_met() {
+            failures.push(format!("{name}: {error}"));
+        }
         let printed = config::view_yaml(&config.providers).unwrap();
         let skipped: Vec<_> = config
             .skipped

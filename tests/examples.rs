@@ -51,7 +51,8 @@ fn providers_files_load() {
         _ => None,
     };
     for file in files("providers") {
-        let config = config::parse(&read(&file), &file, &env);
+        let config =
+            config::parse(&read(&file), &file, &env).and_then(|config| config.ensure_met());
         assert!(
             config.is_ok(),
             "{}: {}",

@@ -43,6 +43,7 @@ fn validate(global: &GlobalArgs, ui: &Ui, cancels: &Cancels) -> Result<()> {
         .hint("the configuration as it is understood: egressctl config view -o json"));
     }
     let config = load_config(global, cancels)?;
+    config.ensure_met()?;
     // A named provider shall exist, too.
     if global.provider.is_some() {
         config.provider(global.provider.as_deref())?;

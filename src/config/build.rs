@@ -27,6 +27,15 @@ pub struct Skipped {
     pub kind: String,
 }
 
+/// `vendorData`, as it stands there, and what there is to say about it.
+#[derive(Default)]
+struct VendorData {
+    text: Option<String>,
+    warnings: Vec<String>,
+    /// Why cloud-init would ignore it.
+    unmet: Vec<String>,
+}
+
 /// Builds the model, and collects what is wrong on the way.
 pub(crate) struct Builder<'a> {
     /// The directory that relative paths are relative to.
@@ -120,7 +129,7 @@ impl Builder<'_> {
         let auth = self.auth(&fields, ssh);
         let disk_size_gib = fields.integer("diskSizeGb", self.problems);
         let install_guest_agent = fields.boolean("installGuestAgent", self.problems);
-        let (vendor_data, warnings) = self.vendor_data(&fields, install_guest_agent);
+        let vendor_data = self.vendor_data(&fields, install_guest_agent);
         let default_ttl = fields.duration("defaultTtl", self.problems);
         let images = self.images(&fields);
         let machine_types = self.machine_types(&fields);
@@ -130,25 +139,22 @@ impl Builder<'_> {
             auth: auth?,
             disk_size_gib: disk_size_gib?,
             install_guest_agent: install_guest_agent?,
-            vendor_data,
+            vendor_data: vendor_data.text,
             images,
             machine_types,
             hosts: hosts?,
             default_ttl,
-            warnings,
+            warnings: vendor_data.warnings,
+            unmet: vendor_data.unmet,
         })
     }
 
-    /// The vendor-data if there is some, and what is odd about it: every create would fail on what cloud-init ignores.
-    fn vendor_data(
-        &mut self,
-        fields: &Fields<'_>,
-        with_script: Option<bool>,
-    ) -> (Option<String>, Vec<String>) {
+    /// The vendor-data if there is some, and what there is to say about it.
+    fn vendor_data(&mut self, fields: &Fields<'_>, with_script: Option<bool>) -> VendorData {
         const KEY: &str = "vendorData";
         let text = fields.text(KEY, self.problems);
         let Some(text) = text.filter(|text| !text.is_empty()) else {
-            return (None, Vec::new());
+            return VendorData::default();
         };
         let literal = fields
             .inner(KEY)
@@ -159,22 +165,26 @@ impl Builder<'_> {
             (Some(offset), Some(line)) => (offset.lines + line, finding.what.clone()),
             _ => (fields.line_of(KEY), finding.to_string()),
         };
+        let (mut warnings, mut unmet) = (Vec::new(), Vec::new());
         match seed::check_vendor_data(&text, with_script.unwrap_or(true)) {
             Ok(checked) => {
-                let warnings = checked.warnings.iter().map(|finding| {
+                warnings.extend(checked.warnings.iter().map(|finding| {
                     let (line, what) = place(finding);
                     let hint = finding.hint.map(|hint| format!("; {hint}"));
                     let what = what + &hint.unwrap_or_default();
                     self.problems.warning(line, &path, &what)
-                });
-                (Some(text), warnings.collect())
+                }));
             }
             Err(finding) => {
                 let (line, what) = place(&finding);
-                self.problems
-                    .add(line, &path, &format!("can't be used: {what}"));
-                (None, Vec::new())
+                let what = format!("can't be used: {what}");
+                unmet.push(self.problems.add_unmet(line, &path, &what));
             }
+        }
+        VendorData {
+            text: Some(text),
+            warnings,
+            unmet,
         }
     }
 

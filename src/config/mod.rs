@@ -91,7 +91,8 @@ pub fn load(path: &Path, env: Env<'_>, cancel: &Cancel) -> Result<Config> {
 }
 
 /// Validates the text of the file `origin`, which is named in errors and whose directory relative paths are
-/// relative to. All errors of the file come at once, each a cause of the error returned.
+/// relative to. All errors of the file come at once, each a cause of the error returned. What only a create would stumble
+/// over is no error here: see [`Provider::unmet`].
 pub fn parse(text: &str, origin: &Path, env: Env<'_>) -> Result<Config> {
     let mut problems = Problems::new(origin);
     let absolute = std::path::absolute(origin).unwrap_or_else(|_| origin.to_path_buf());
@@ -118,6 +119,19 @@ pub fn parse(text: &str, origin: &Path, env: Env<'_>) -> Result<Config> {
 }
 
 impl Config {
+    /// Says so where instances can't be made by every entry; as [`parse`] tells what is wrong for every command.
+    ///
+    /// Errors: Usage.
+    pub fn ensure_met(&self) -> Result<()> {
+        let unmet = self.providers.iter().flat_map(|one| &one.unmet);
+        let unmet: Vec<&str> = unmet.map(String::as_str).collect();
+        if unmet.is_empty() {
+            return Ok(());
+        }
+        let file = self.path.display().to_string();
+        Err(problems::in_one_error(&file, &unmet))
+    }
+
     /// The entry of that name; without a name, the only one.
     pub fn provider(&self, name: Option<&str>) -> Result<&Provider> {
         let names: Vec<&str> = self

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::rules;
+use crate::error::{Error, Reason, Result};
 use crate::url::SecretUrl;
 
 /// One provider entry of type `kvm` or `kvm2`, with every default filled in. Its `Debug` keeps `vendor_data` to itself.
@@ -31,6 +33,27 @@ pub struct Provider {
     pub default_ttl: Option<Duration>,
     /// What is odd about the entry, though it can be used; with file, line and key path.
     pub warnings: Vec<String>,
+    /// What of the entry has to be mended before instances can be made by it, with file, line and key path. Everything
+    /// else can be done.
+    pub unmet: Vec<String>,
+}
+
+impl Provider {
+    /// Says so where no instance can be made by this entry.
+    ///
+    /// Errors: Usage.
+    pub fn ensure_met(&self) -> Result<()> {
+        if self.unmet.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "no instance can be made by the provider entry {}",
+            rules::quoted(&self.name)
+        );
+        let error = Error::usage(Reason::ConfigInvalid, message)
+            .hint("correct the providers file, and look: egressctl config validate");
+        Err(self.unmet.iter().fold(error, Error::because))
+    }
 }
 
 impl fmt::Debug for Provider {

@@ -20,6 +20,8 @@ pub(crate) struct Problems {
     file: String,
     lines: Lines,
     list: Vec<(usize, String)>,
+    /// Those that only a create stumbles over.
+    unmet: Vec<(usize, String)>,
     /// Flaws reported already: a merged mapping brings its own along to each place.
     flaws: HashSet<(usize, String)>,
 }
@@ -31,6 +33,7 @@ impl Problems {
             file: file.display().to_string(),
             lines: Lines::After(0),
             list: Vec::new(),
+            unmet: Vec::new(),
             flaws: HashSet::new(),
         }
     }
@@ -43,6 +46,13 @@ impl Problems {
     /// Adds a problem of the value at `path` (empty for the document) on `line`.
     pub(crate) fn add(&mut self, line: usize, path: &str, what: &str) {
         self.list.push(self.told(line, "", &of(path, what)));
+    }
+
+    /// Adds a problem of the value at `path` on `line` that keeps nothing but a create from using the file; returns it.
+    pub(crate) fn add_unmet(&mut self, line: usize, path: &str, what: &str) -> String {
+        let problem = self.told(line, "", &of(path, what));
+        self.unmet.push(problem.clone());
+        problem.1
     }
 
     /// What to say of the value at `path` on `line` that is no problem.
@@ -91,24 +101,29 @@ impl Problems {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are none that keep every command from using the file.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// All of them in one error, in the file's order.
     pub(crate) fn into_error(mut self) -> Error {
+        self.list.append(&mut self.unmet);
         self.list.sort_by_key(|(line, _)| *line);
         self.list.dedup();
-        let count = match self.list.len() {
-            1 => "1 error".to_string(),
-            count => format!("{count} errors"),
-        };
-        let error = Error::usage(Reason::ConfigInvalid, format!("{count} in {}", self.file));
-        self.list
-            .iter()
-            .fold(error, |error, (_, problem)| error.because(problem))
+        let problems: Vec<&str> = self.list.iter().map(|(_, told)| told.as_str()).collect();
+        in_one_error(&self.file, &problems)
     }
+}
+
+/// The problems of a file in one error; each says its place itself.
+pub(super) fn in_one_error(file: &str, problems: &[&str]) -> Error {
+    let count = match problems.len() {
+        1 => "1 error".to_string(),
+        count => format!("{count} errors"),
+    };
+    let error = Error::usage(Reason::ConfigInvalid, format!("{count} in {file}"));
+    problems.iter().fold(error, Error::because)
 }
 
 /// What is said, of the value at `path`.

@@ -95,7 +95,7 @@ fn a_link_to_nothing_is_followed_for_the_hint() {
 }
 
 #[test]
-fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_refused() {
+fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_is_unmet() {
     let with = |more: &str| {
         let text = provider_entry("a").replace("    sshAgent", &format!("{more}    sshAgent"));
         parse(&text, Path::new("/c/p.yaml"), &|_| None)
@@ -114,11 +114,7 @@ fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_refused() {
             6,
             "a tab stands",
         ),
-        (
-            block("\n      #!/bin/sh\n"),
-            4,
-            "blank or an empty line",
-        ),
+        (block("\n      #!/bin/sh\n"), 4, "blank or an empty line"),
         (
             "    vendorData: \"#cloud-config\\n- SECRET\"\n".to_owned(),
             4,
@@ -141,16 +137,43 @@ fn odd_vendor_data_is_told_with_its_line_and_bad_vendor_data_refused() {
         ),
     ];
     for (more, line, why) in cases {
-        let error = with(&more).unwrap_err();
-        let [cause] = error.causes() else {
-            panic!("{error:?}");
+        let config = with(&more).unwrap();
+        let provider = &config.providers[0];
+        let [cause] = provider.unmet.as_slice() else {
+            panic!("{:?}", provider.unmet);
         };
+        let error = config.ensure_met().unwrap_err();
+        assert_eq!(error.message(), "1 error in /c/p.yaml");
+        assert_eq!(error.causes(), provider.unmet);
+        let error = provider.ensure_met().unwrap_err();
+        assert_eq!(error.causes(), provider.unmet);
+        assert_eq!(
+            (error.class(), error.reason()),
+            (Class::Usage, Reason::ConfigInvalid)
+        );
+        assert!(provider.vendor_data.is_some());
         let place = format!("/c/p.yaml:{line}: [0].kvm.vendorData: can't be used: ");
         assert!(cause.starts_with(&place) && cause.contains(why), "{cause}");
         assert!(!cause.contains("SECRET"), "{cause}");
     }
     let alone = "    vendorData: \"MIME-Version: 1.0\\n\\nx\"\n    installGuestAgent: false\n";
-    assert!(with(alone).is_ok());
+    for fine in [alone, &block("\n      #cloud-config\n      a: 1\n")] {
+        let config = with(fine).unwrap();
+        assert_eq!(config.ensure_met(), Ok(()));
+        assert_eq!(config.providers[0].ensure_met(), Ok(()));
+    }
+}
+
+#[test]
+fn what_is_unmet_is_told_with_the_errors_of_the_file() {
+    let text = provider_entry("a").replace(
+        "    sshAgent",
+        "    vendorData: SECRET\n    disksize: 1\n    sshAgent",
+    );
+    let error = parse(&text, Path::new("/c/p.yaml"), &|_| None).unwrap_err();
+    assert_eq!(error.message(), "2 errors in /c/p.yaml");
+    assert!(error.causes()[0].contains("vendorData: can't be used: "));
+    assert!(error.causes()[1].contains("disksize: unknown key"));
 }
 
 #[test]

@@ -244,6 +244,32 @@ pub(crate) const CASES: &[Case] = &[
         "create --zone nas1 --image debian-13 --network-config quoted.yaml",
     ),
     (
+        "config-validate-of-vendor-data",
+        "vendor",
+        "config validate",
+    ),
+    (
+        "list-whatever-vendor-data-is",
+        "vendor",
+        "list --provider here",
+    ),
+    (
+        "gc-whatever-vendor-data-is",
+        "vendor",
+        "gc --dry-run --provider here",
+    ),
+    ("check-of-vendor-data", "vendor", "check --provider here"),
+    (
+        "create-with-bad-vendor-data",
+        "vendor",
+        "create --image debian-13 --provider here",
+    ),
+    (
+        "create-beside-bad-vendor-data",
+        "vendor",
+        "create --image debian-13 --provider there",
+    ),
+    (
         "config-validate-of-the-operators-entries",
         "none",
         "config validate --config others.yaml",

@@ -66,6 +66,37 @@ providers:
     - {name: two, local: true, socket: /nonexistent/libvirt-sock, bridge: br0}
 ";
 
+/// Two providers, whose vendorData cloud-init would ignore and take.
+const VENDOR: &str = "\
+providers:
+- name: here
+  type: kvm
+  kvm:
+    vendorData: |
+      #cloud-config
+      users:
+      \t- secret
+    images:
+      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: one, local: true, socket: /nonexistent/libvirt-sock, bridge: br0}
+- name: there
+  type: kvm2
+  kvm2:
+    vendorData: |
+
+      #cloud-config
+      packages: [secret]
+    images:
+      debian-13: {url: 'https://192.0.2.1/13.qcow2'}
+    machineTypes:
+      small: {vcpus: 1, memoryMiB: 1024}
+    hosts:
+    - {name: two, local: true, socket: /nonexistent/libvirt-sock, bridge: br0}
+";
+
 const BROKEN: &str = "\
 providers:
 - name: home
@@ -83,6 +114,7 @@ fn sandbox(config: &str) -> Sandbox {
         "local" => LOCAL,
         "broken" => BROKEN,
         "two" => TWO,
+        "vendor" => VENDOR,
         _ => "",
     };
     if !text.is_empty() {

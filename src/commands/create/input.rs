@@ -16,6 +16,8 @@ const PART_LIMIT: u64 = 16 << 20;
 /// cloud-init's parts from the options and the configuration.
 pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<CloudInit> {
     ensure_one_reads_stdin(args)?;
+    let provider = &context.provider;
+    provider.ensure_met()?;
     let cancel = &context.cancels.work;
     let user_data = match &args.user_data {
         Some(path) => {
@@ -35,7 +37,6 @@ pub(super) fn cloud_init(args: &CreateArgs, context: &Context<'_>) -> Result<Clo
         }
         None => None,
     };
-    let provider = &context.provider;
     for warning in &provider.warnings {
         context.ui.warn(warning);
     }
