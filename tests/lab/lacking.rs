@@ -113,8 +113,9 @@ fn get_names_the_volumes_that_a_stopped_instance_lacks() {
     assert_eq!(run.item()["missingVolumes"], json!([seed]), "{run}");
     // Nor can a create start it, which says why, and what the way out costs.
     let run = lab.run(&create(name, &["-o", "json"])).exits(1);
-    let hint =
-        format!("what is on its disk goes with it: egressctl delete hosts/nas1/domains/{name}");
+    let hint = format!(
+        "the same command makes it anew, without what is on its disk, after: egressctl delete hosts/nas1/domains/{name}"
+    );
     run.says(&format!("volume {seed} is gone"))
         .fails_with("InDoubt", &hint);
     assert!(lab.has_domain("nas1", name));

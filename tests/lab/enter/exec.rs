@@ -5,8 +5,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::NAME;
-use crate::cli::Cli;
+use crate::cli::{Checked, Cli};
 use crate::support::wait_until;
+
+/// For what takes a second or two in a guest, where two of them share two processors.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn is_like_the_command_itself(cli: &Cli) {
     let sh = |script| cli.run(&["exec", NAME, "--", "sh", "-c", script]);
@@ -54,7 +57,7 @@ pub(super) fn has_failures_of_its_own(cli: &Cli) {
         .exits(123)
         .says("there is no instance");
     let runs = |command: &str| exec(&["--", "pgrep", "-fx", command]).ends_well();
-    exec(&[
+    let run = exec(&[
         "--timeout",
         "1s",
         "--",
@@ -63,9 +66,8 @@ pub(super) fn has_failures_of_its_own(cli: &Cli) {
         "sleep 96 >/dev/null 2>&1 & sleep 97",
     ])
     .exits(124)
-    .says("wasn't done in time")
-    .says("it was ended in the guest, with all that it started");
-    assert!(!runs("sleep 96") && !runs("sleep 97"));
+    .says("wasn't done in time");
+    was_ended(run, || runs("sleep 96") || runs("sleep 97"));
     // One that takes no notice of SIGTERM, and a signal that ends egressctl.
     let script = "trap '' TERM; while :; do sleep 98; done";
     for (signal, code) in [("TERM", 143), ("INT", 130)] {
@@ -74,22 +76,32 @@ pub(super) fn has_failures_of_its_own(cli: &Cli) {
             runs("sleep 98")
         });
         running.signal(signal);
-        running
-            .wait()
-            .exits(code)
-            .says("it was ended in the guest, with all that it started");
-        assert!(!runs("sleep 98"));
+        was_ended(running.wait().exits(code), || runs("sleep 98"));
     }
     // A service isn't the command's own.
     exec(&["--", "systemctl", "is-active", "--quiet", "squid"]).exits(0);
     nothing_is_left(cli);
 }
 
+/// Fails unless a command was ended in the guest. A guest in software emulation may be too slow for the time that it has to
+/// say so; then it is ended a little later.
+#[track_caller]
+fn was_ended(run: Checked, runs: impl Fn() -> bool) {
+    if run.stderr.contains("hasn't said yet that it is done") {
+        let run = run.says("it may go on in the guest, as process ");
+        wait_until(&format!("it is ended\n{run}"), PATIENCE, || !runs());
+    } else {
+        run.says("it was ended in the guest, with all that it started");
+        assert!(!runs());
+    }
+}
+
 /// Nothing of earlier commands but the directory of this very one.
 fn nothing_is_left(cli: &Cli) {
     let args = ["exec", NAME, "--", "sh", "-c", "ls -d /var/tmp/egressctl-*"];
-    let left = cli.run(&args).exits(0);
-    assert_eq!(left.stdout.lines().count(), 1, "{left}");
+    wait_until("nothing is left", PATIENCE, || {
+        cli.run(&args).exits(0).stdout.lines().count() == 1
+    });
 }
 
 pub(super) fn ends_with_its_reader(cli: &Cli) {
