@@ -7,7 +7,7 @@ use crate::lab;
 
 #[test]
 fn the_ci_job_fetches_a_page_through_its_own_proxy_and_leaves_nothing() {
-    let lab = lab!();
+    let lab = lab!(alone);
     let uid = format!("lt-ci-{}", std::process::id());
     let path = format!("/index.html?{uid}");
     let binary = binary();

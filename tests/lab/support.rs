@@ -24,6 +24,7 @@ pub(crate) const POOL_DIR: &str = "/var/lib/libvirt/images";
 static LABS: Mutex<Labs> = Mutex::new(Labs {
     busy: Vec::new(),
     swept: Vec::new(),
+    alone: 0,
 });
 static FREED: Condvar = Condvar::new();
 
@@ -32,19 +33,31 @@ struct Labs {
     busy: Vec<PathBuf>,
     /// Those that were freed of what an earlier run left.
     swept: Vec<PathBuf>,
+    /// Tests that have or want them all.
+    alone: usize,
 }
 
 /// A test's turn in a lab. One test at a time, whatever `--test-threads` says: they share its hosts and cut their cables.
-struct Turn(PathBuf);
+struct Turn {
+    lab: PathBuf,
+    alone: bool,
+}
 
 impl Turn {
-    /// Waits for a lab that nobody uses.
-    fn wait(labs: &[PathBuf]) -> Self {
+    /// Waits for a lab that nobody uses; `alone`, until nobody uses any.
+    fn wait(labs: &[PathBuf], alone: bool) -> Self {
         let mut state = Self::state();
+        state.alone += usize::from(alone);
         loop {
-            if let Some(free) = labs.iter().find(|lab| !state.busy.contains(lab)) {
-                state.busy.push(free.clone());
-                return Turn(free.clone());
+            let may = if alone {
+                state.busy.is_empty()
+            } else {
+                state.alone == 0
+            };
+            let mut free = labs.iter().filter(|lab| !state.busy.contains(lab));
+            if let Some(lab) = free.next().filter(|_| may).cloned() {
+                state.busy.push(lab.clone());
+                return Turn { lab, alone };
             }
             state = FREED.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -53,9 +66,9 @@ impl Turn {
     /// Whether this is the first turn in that lab.
     fn is_first(&self) -> bool {
         let mut state = Self::state();
-        let first = !state.swept.contains(&self.0);
+        let first = !state.swept.contains(&self.lab);
         if first {
-            state.swept.push(self.0.clone());
+            state.swept.push(self.lab.clone());
         }
         first
     }
@@ -68,16 +81,25 @@ impl Turn {
 impl Drop for Turn {
     // A test that fails leaves its turn, too.
     fn drop(&mut self) {
-        Self::state().busy.retain(|lab| *lab != self.0);
-        FREED.notify_one();
+        let mut state = Self::state();
+        state.busy.retain(|lab| *lab != self.lab);
+        state.alone -= usize::from(self.alone);
+        FREED.notify_all();
     }
 }
 
-/// The lab, or the end of the test where there is none.
+/// The lab, or the end of the test where there is none. A test whose guest boots wants it `alone`: in software emulation it is
+/// so slow beside others that its time limits pass.
 #[macro_export]
 macro_rules! lab {
     () => {
-        match $crate::support::Lab::enter() {
+        match $crate::support::Lab::enter(false) {
+            Some(lab) => lab,
+            None => return,
+        }
+    };
+    (alone) => {
+        match $crate::support::Lab::enter(true) {
             Some(lab) => lab,
             None => return,
         }
@@ -94,7 +116,7 @@ pub(crate) struct Lab {
 
 impl Lab {
     /// A lab of those in `$EGRESSCTL_LAB`, as soon as one is free; `none` there says that it is left out on purpose.
-    pub(crate) fn enter() -> Option<Self> {
+    pub(crate) fn enter(alone: bool) -> Option<Self> {
         let labs: Vec<PathBuf> = match std::env::var("EGRESSCTL_LAB") {
             Ok(labs) if labs != "none" => std::env::split_paths(&labs).collect(),
             choice => {
@@ -106,9 +128,9 @@ impl Lab {
                 return None;
             }
         };
-        let turn = Turn::wait(&labs);
+        let turn = Turn::wait(&labs, alone);
         let first = turn.is_first();
-        let dir = turn.0.clone();
+        let dir = turn.lab.clone();
         let path = dir.join("providers.yaml");
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("no lab at {}: {error}", path.display()));

@@ -122,9 +122,12 @@ pub(super) fn ends_with_its_reader(cli: &Cli) {
             .exits(1);
     }
     // One that has ended keeps its status; more than the first blocks is still to be printed.
-    let script = "yes x | head -c 9000000; exit 3";
+    let script = "yes x | head -c 9000000; touch /run/lt-printed; exit 3";
     let mut running = cli.start(&["exec", NAME, "--", "sh", "-c", script]);
-    std::thread::sleep(Duration::from_secs(3));
+    wait_until("it has printed all", PATIENCE, || {
+        let args = ["exec", NAME, "--", "test", "-e", "/run/lt-printed"];
+        cli.run(&args).ends_well()
+    });
     running.read_and_leave("x\n");
     running.wait().exits(3).says_nothing();
     // Nor is one ended that prints nothing: it may never have had a reader.
