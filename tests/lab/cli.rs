@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -114,6 +115,9 @@ impl Cli {
     }
 }
 
+/// Longer than any run takes: a guest's boot has 5 minutes.
+const FOR_EVER: Duration = Duration::from_secs(900);
+
 /// An egressctl at work.
 pub(crate) struct Running {
     child: Child,
@@ -209,9 +213,18 @@ impl Running {
         assert_eq!(String::from_utf8(got).unwrap(), wanted);
     }
 
-    /// Waits for its end.
+    /// Waits for its end; one that takes longer than [`FOR_EVER`] is killed, so that its test fails and not the whole run.
     pub(crate) fn wait(self) -> Run {
+        let pid = self.child.id().to_string();
+        let (ended, end) = channel::<()>();
+        let watch = std::thread::spawn(move || {
+            if end.recv_timeout(FOR_EVER) == Err(RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-s", "KILL", &pid]).status();
+            }
+        });
         let output = self.child.wait_with_output().unwrap();
+        drop(ended);
+        watch.join().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Run(Checked {
             args: self.args,
