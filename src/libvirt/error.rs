@@ -106,6 +106,15 @@ impl LibvirtError {
         self.code == SYSTEM_ERROR && self.int1 == ENOENT && self.domain != FROM_RPC
     }
 
+    /// Whether the client library met a stream's error where it waited for the answer to the call that opened the stream.
+    /// The daemon sends the two from different threads, in either order (`virNetClientProgramCall` with libvirt 11.3, for
+    /// a volume that is a directory).
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.code == INTERNAL_ERROR
+            && self.domain == FROM_RPC
+            && self.message.contains("Unexpected message type")
+    }
+
     /// Whether the pool refuses for now because another job runs in it.
     pub(super) fn is_pool_busy(&self) -> bool {
         self.code == RESOURCE_BUSY
@@ -243,6 +252,19 @@ mod tests {
         ] {
             assert_eq!(passed_on(ENOENT, odd).missing_daemon(), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn a_refusal_that_overtook_an_answer_is_told_from_other_internal_errors() {
+        let said = |domain, message: &str| LibvirtError {
+            message: message.to_owned(),
+            ..error(INTERNAL_ERROR, domain, 0)
+        };
+        // As libvirt 11.3 says it.
+        let overtaken = "internal error: Unexpected message type 0";
+        assert!(said(FROM_RPC, overtaken).is_overtaken());
+        assert!(!said(18, overtaken).is_overtaken());
+        assert!(!said(FROM_RPC, "internal error: Unexpected message proc 1 != 2").is_overtaken());
     }
 
     #[test]

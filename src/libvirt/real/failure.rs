@@ -29,6 +29,12 @@ impl Failure {
     pub(super) fn is_missing_file(&self) -> bool {
         self.answer().is_some_and(LibvirtError::is_missing_file)
     }
+
+    /// Whether a stream's refusal came before the answer to the call that opened it, and was lost: asked again, it may
+    /// be told. The client library closes that connection when the answer comes.
+    pub(super) fn was_overtaken(&self) -> bool {
+        self.answer().is_some_and(LibvirtError::is_overtaken)
+    }
 }
 
 /// The failure's numbers. The library's own record has the errno, unless another call (the freeing of a stream, say)

@@ -13,15 +13,11 @@ use super::super::{HostCalls, Hypervisor, Versions};
 use super::{About, Connection};
 use crate::config::Address;
 use crate::error::Result;
-use crate::limits::FileRoom;
 use crate::parallel;
 
 impl HostCalls for Connection {
     fn connect_beside(&self) -> Result<Arc<dyn Hypervisor>> {
-        let _room = FileRoom::take()?;
-        let link = Arc::clone(&self.link);
-        Self::open_through(&self.host, link, &self.cancel, self.limits, Some(self))
-            .map(|connection| Arc::new(connection) as Arc<dyn Hypervisor>)
+        Ok(Arc::new(self.open_beside()?))
     }
 
     fn round_trip(&self) -> Duration {

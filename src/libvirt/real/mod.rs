@@ -25,6 +25,7 @@ use super::error::LibvirtError;
 use super::{raw, uri};
 use crate::cancel::{Cancel, Guard as CancelGuard};
 use crate::error::{ASK_CHECK, Class, Error, Reason, Result};
+use crate::limits::FileRoom;
 use crate::parallel::lock;
 use crate::ssh::Link;
 use failure::{Failure, numbers};
@@ -93,6 +94,13 @@ impl Connection {
     /// link remembers of its own failure.
     pub fn open(host: &str, link: Arc<Link>, cancel: &Cancel, limits: Limits) -> Result<Self> {
         Self::open_through(host, link, cancel, limits, None)
+    }
+
+    /// Another connection over the same link.
+    fn open_beside(&self) -> Result<Self> {
+        let _room = FileRoom::take()?;
+        let link = Arc::clone(&self.link);
+        Self::open_through(&self.host, link, &self.cancel, self.limits, Some(self))
     }
 
     fn open_through(
