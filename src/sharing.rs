@@ -108,7 +108,8 @@ pub fn is_used_by(
 /// migrated it, and its definition stayed here), or one with its files.
 ///
 /// Two hosts may have an instance of one name each, on network file systems that aren't the same: then they have seeds that
-/// differ. On the host's own file system only the very same seed counts, as in [`is_used_by`]. Pure.
+/// differ. On the host's own file system only the very same seed counts, as in [`is_used_by`]. Disks there that nobody can
+/// look into don't count: nothing of ours would ever go while any such VM is off on any host. Pure.
 pub fn is_had_by(
     files: &Files,
     shared: Sharing,
@@ -131,7 +132,7 @@ pub fn is_had_by(
         return false;
     }
     let mut volumes = seed.into_iter().chain(overlay);
-    volumes.any(|volume| !files.users_of(&volume.path).is_empty())
+    volumes.any(|volume| !files.seen_users_of(&volume.path).is_empty())
 }
 
 /// Whether two hosts show files of one name that surely aren't one file.
@@ -174,7 +175,7 @@ pub fn ensure_nobody_has(
             format!("volumes of {name} are there without a domain, and host {other}, which may share the pool and have it, can't be asked: they were left alone"),
         )
         .because(error)
-        .hint(format!("run it again when {other} can be reached")),
+        .hint(when_it_answers(other, error)),
     };
     Err(error.on_host(host.name()))
 }
@@ -182,7 +183,8 @@ pub fn ensure_nobody_has(
 /// Makes sure that no other host of the provider has an instance's volumes, which are about to go with its domain here.
 /// Where the pool is the host's own nobody else is asked: that is the ordinary case, and shall be quick.
 ///
-/// Errors: as those of [`ensure_nobody_has`].
+/// Errors: as those of [`ensure_nobody_has`]; but an instance that runs here runs nowhere else, and needs no host that can't
+/// be asked.
 pub fn ensure_nobody_else_has(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
@@ -209,14 +211,28 @@ pub fn ensure_nobody_else_has(
     let error = match judged {
         Verdict::Nobodys => return Ok(()),
         Verdict::On(other) => in_use_on(name, other).hint(by_hand(&others, other, name)),
+        Verdict::Unknown(..) if instance.state.is_active() => return Ok(()),
         Verdict::Unknown(other, error) => Error::transient(
             Reason::InDoubt,
             format!("the pool of {name} may be shared with host {other}, which can't be asked whether it has the instance, too: nothing was touched"),
         )
         .because(error)
-        .hint(format!("run it again when {other} can be reached")),
+        .hint(when_it_answers(other, error))
+        .hint(format!("{}'s own is a pool whose file system its shell says to be a local one, and which it doesn't export (docs/hypervisor-setup.md)", host.name())),
     };
     Err(error.on_host(host.name()))
+}
+
+/// When to try again after `other` couldn't say.
+fn when_it_answers(other: &str, error: &Error) -> String {
+    match error.reason() {
+        Reason::PoolNotFound | Reason::PoolNotActive => {
+            format!(
+                "run it again when the pool on {other} is there (virsh pool-list --all), or {other} is out of the providers file"
+            )
+        }
+        _ => format!("run it again when {other} can be asked, or is out of the providers file"),
+    }
 }
 
 /// What to do about an instance that two hosts have, or whose volumes another domain uses.

@@ -22,16 +22,16 @@ const LOCAL: [&str; 10] = [
 
 /// The question, for a host's shell: the type of the file system (stat(1)), the directories that the pool's one is in, and those
 /// that the kernel's NFS server exports, which exportfs(8) keeps in a file. Directories are told by device and inode, as
-/// exported ones are often mounts of others.
+/// exported ones are often mounts of others. Redirections stand inside the script: the user's shell may be a csh.
 pub(super) fn question(directory: &str) -> String {
     format!(
-        "sh -c 'd=$(readlink -f -- \"$1\"); echo; stat -f -c \"{MARK}type %T\" -- \"$d\"; \
+        "sh -c 'exec 2>/dev/null; d=$(readlink -f -- \"$1\"); echo; stat -f -c \"{MARK}type %T\" -- \"$d\"; \
          while test -n \"$d\"; do stat -c \"{MARK}in %d:%i\" -- \"$d\"; d=${{d%/*}}; done; \
          stat -c \"{MARK}in %d:%i\" /; \
          if test -s /var/lib/nfs/etab; then \
          while read -r e rest; do stat -c \"{MARK}exports %d:%i\" -- \"$e\" || echo \"{MARK}exports unknown\"; \
          done </var/lib/nfs/etab || echo \"{MARK}exports unknown\"; fi; \
-         echo \"{MARK}end\"' sh {} 2>/dev/null",
+         echo \"{MARK}end\"' sh {}",
         shell::quote(directory)
     )
 }
@@ -135,5 +135,7 @@ mod tests {
         }
         assert!(text.contains(&format!("{MARK}type ")), "{text}");
         assert!(text.ends_with(&format!("{MARK}end\n")), "{text}");
+        let (_, outside) = asked.rsplit_once("' sh ").unwrap();
+        assert_eq!(outside, crate::shell::quote(odd.to_str().unwrap()));
     }
 }

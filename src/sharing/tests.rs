@@ -145,6 +145,14 @@ fn an_instance_with_its_domain_is_anothers_by_uuid_or_by_the_use_of_its_files() 
             Perhaps,
             false,
         ),
+        // Off, and nobody can look into it: that says nothing about an instance which is here.
+        (
+            "another's disk, unread",
+            &anothers,
+            other(Some(seed(7)), "x", &disk("/vms/win10.qcow2")),
+            Perhaps,
+            false,
+        ),
     ];
     for (about, domain, files, shared, expected) in table {
         let (seed, overlay) = (seed(7), volume("web.qcow2"));

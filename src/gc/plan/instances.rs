@@ -176,6 +176,8 @@ fn ensure_nobody_else_has(
         Some((host, _)) => Err(format!(
             "in doubt: host {host} shares the pool, and has it, too, or uses its volumes"
         )),
+        // What runs here runs on no host that wasn't read.
+        None if instance.state.is_active() => Ok(()),
         None => judge.ensure_unshared(),
     }
 }

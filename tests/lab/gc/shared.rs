@@ -149,3 +149,28 @@ fn an_instance_that_runs_on_another_host_by_now_stays() {
     let _ = lab.run(&delete).exits(0).prints("volume");
     assert!(lab.volumes("nas1", name).is_empty());
 }
+
+#[test]
+fn what_runs_here_needs_no_host_that_is_down() {
+    let lab = lab!();
+    let names = ["lt-gc-here", "lt-gc-here2"];
+    let _instances = names.map(|name| lab.instance(name));
+    for name in names {
+        create(&lab, name, &["--ttl", "1s"]);
+    }
+    let _nfs = on_nfs(&lab, "nas1");
+    let down = lab.cli_with(|kvm| kvm["hosts"][1]["address"] = "127.0.0.1:9".into());
+    let id = format!("hosts/nas1/domains/{}", names[0]);
+    lab.virsh("nas1", &["destroy", names[0]]);
+    // Somebody may have migrated it.
+    let run = down.run(&["delete", &id, "-o", "json"]).exits(4);
+    let _ = run.fails_with("InDoubt", "docs/hypervisor-setup.md");
+    let gc = ["gc", "--zone", "nas1", "--min-age", "0s", "--explain"];
+    let _ = down.run(&gc).exits(0).prints("not every host was read");
+    assert!(lab.has_domain("nas1", names[0]) && !lab.has_domain("nas1", names[1]));
+    lab.virsh("nas1", &["start", names[0]]);
+    let _ = down.run(&["delete", &id]).exits(0).prints("volume");
+    for name in names {
+        assert!(lab.volumes("nas1", name).is_empty(), "{name}");
+    }
+}

@@ -210,11 +210,19 @@ fn an_instance_that_another_machine_has_too_stays_on_shared_storage() {
             reason(&decided)
         );
     }
-    // A host that wasn't read may have it.
-    for (shared, expected) in [(Own, goes), (Perhaps, stays)] {
+    // A host that wasn't read may have it, but for what runs here.
+    let mut runs = expired_on("nas1", Perhaps);
+    for domain in &mut runs.files.domains {
+        domain.instance.state = DomainState::from_raw(1, 1);
+    }
+    let off = |shared| expired_on("nas1", shared);
+    for (about, view, expected) in [
+        ("its own", off(Own), goes),
+        ("off", off(Perhaps), stays),
+        ("runs", runs, goes),
+    ] {
         let mut rules = rules(None, &[]);
         rules.unread = vec!["nas9".into()];
-        let decided = plan(&[expired_on("nas1", shared)], &rules, now());
-        assert_eq!(words(&decided), [expected], "{shared:?}");
+        assert_eq!(words(&plan(&[view], &rules, now())), [expected], "{about}");
     }
 }
