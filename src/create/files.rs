@@ -69,7 +69,7 @@ impl OwnSeed {
 /// Fails where the seed isn't this process's any more, however young it is; to be asked once the domain has the name. A
 /// delete of the name that came before takes the volumes, and another create makes its own at the same paths: its define
 /// fails, and it takes back what it made, under the domain that has been started with it. A host that doesn't answer that is
-/// asked once more; a domain that may run isn't taken down for want of an answer.
+/// asked once more, over another connection if need be; a domain that runs isn't taken down for want of an answer.
 ///
 /// Errors: as those of [`OwnSeed::ensure_ours`], but no connection's.
 pub(super) fn ensure_kept(
@@ -77,8 +77,8 @@ pub(super) fn ensure_kept(
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
 ) -> Result<()> {
-    let ask = || seed_owner(hypervisor, host.pool(), name);
-    match ask().or_else(|_| ask()) {
+    let ask = |hypervisor: &dyn Hypervisor| seed_owner(hypervisor, host.pool(), name);
+    match ask(hypervisor).or_else(|_| host.connect().and_then(|again| ask(&*again))) {
         Ok(SeedOwner::Us) => Ok(()),
         Ok(SeedOwner::Nobody) => Err(lost(&name.seed_volume())),
         Ok(SeedOwner::Another) => Err(made_anew(name)),

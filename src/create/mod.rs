@@ -319,19 +319,22 @@ fn make(
     let domain = hypervisor
         .define_domain(&xml)
         .map_err(|error| error.while_doing(format!("defining domain {}", spec.name)))?;
-    // From here on others see the domain. One that took over right before that has put its own seed there; where that can't
-    // be known without a question, it is asked beside the start, which takes longer.
+    // From here on others see the domain. One that took over right before that has put its own seed there.
     ensure_ours()?;
-    let (kept, started) = parallel::both(
+    start(hypervisor, &domain)
+        .map_err(|error| files::explain_start(host, hypervisor, &spec.name, error))?;
+    // Not beside the start: storage that hangs costs the connection, and with it a start that is on its way.
+    let (kept, found) = parallel::both(
         || files::ensure_kept(host, hypervisor, &spec.name),
-        || start(hypervisor, &domain),
+        || hypervisor.read_domain(&domain),
     );
-    started.map_err(|error| files::explain_start(host, hypervisor, &spec.name, error))?;
     kept?;
-    if let Ok(Some(found)) = hypervisor.read_domain(&domain) {
+    if let Ok(Some(found)) = found {
         ensure_running(hypervisor, &domain, found.state)?;
         return Ok(Outcome::Made(found));
     }
+    // That connection may be lost by now, and the domain runs on.
+    let hypervisor = &*host.connect()?;
     let state = hypervisor.domain_state(&domain)?;
     ensure_running(hypervisor, &domain, state)?;
     // It runs, and nobody is to make it again for want of an answer: until it is looked at, it is what was defined.

@@ -2,9 +2,9 @@
 //! refuses, exactly at the Nth call of the run.
 //!
 //! `EGRESSCTL_FAULT` is `KIND:N`, at the Nth call over all hosts and connections, or `KIND:RPC:N`, at the first N calls
-//! of that name. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
+//! of that name, or `KIND:RPC:=N`, at the Nth of them. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
 //! was asked, and nobody heard), `error` (an error of no special kind), `flag` (as a daemon says that is too old for a
-//! flag), `hang` (no answer, until the connection is closed), `pause` (three seconds before the call, in which somebody
+//! flag), `busy` (as it says of a volume that another stream still has), `hang` (no answer, until the connection is closed), `pause` (three seconds before the call, in which somebody
 //! else can do something), `sleep` (after the call the process is suspended, until it gets a SIGCONT).
 
 use std::sync::OnceLock;
@@ -22,6 +22,8 @@ struct Plan {
     kind: String,
     rpc: Option<String>,
     number: u32,
+    /// All calls before the Nth are struck, too.
+    first: bool,
 }
 
 impl Plan {
@@ -33,9 +35,13 @@ impl Plan {
             [kind, rpc, number] => (kind, Some(rpc.to_owned()), number),
             _ => return None,
         };
-        let number = number.parse().ok()?;
-        let kind = kind.to_owned();
-        Some(Plan { kind, rpc, number })
+        let exactly = number.strip_prefix('=');
+        Some(Plan {
+            kind: kind.to_owned(),
+            first: rpc.is_some() && exactly.is_none(),
+            rpc,
+            number: exactly.unwrap_or(number).parse().ok()?,
+        })
     }
 
     /// Counts the call, and says whether it is struck.
@@ -44,11 +50,7 @@ impl Plan {
             return false;
         }
         let number = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.rpc.is_some() {
-            number <= self.number
-        } else {
-            number == self.number
-        }
+        number == self.number || (self.first && number < self.number)
     }
 }
 
@@ -109,6 +111,11 @@ pub(super) fn around<T>(
             std::thread::sleep(std::time::Duration::from_secs(3));
             call()
         }
+        // VIR_ERR_OPERATION_INVALID of VIR_FROM_STORAGE
+        "busy" => Err(LibvirtError {
+            message: "volume is still in use.".to_owned(),
+            ..failure(55, 18)
+        }),
         // VIR_ERR_INVALID_ARG
         "flag" => Err(failure(8, 10)),
         _ => Err(failure(1, 10)),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli::{Cli, Running};
-use crate::crash::revive;
+use crate::crash::{faulty, revive};
+use crate::instances::create;
 use crate::lab;
 use crate::pull::{assert_ready, is_base, with_image};
 use crate::support::{Cleanup, HOSTS, Lab, wait_until};
@@ -170,4 +171,21 @@ fn an_interrupt_ends_a_stuck_upload_and_a_second_one_its_clean_up() {
         drop(halted);
         assert_converges(&lab, key);
     }
+}
+
+#[test]
+fn storage_that_hangs_after_the_start_takes_no_instance_down() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-hangs-late";
+    let _instance = lab.instance(name);
+    lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
+        .exits(0);
+    let cli = lab.cli().binary(binary).env("EGRESSCTL_LIMITS", SHORT);
+    // Whose the seed is, when the domain runs; the first one is the image's marker.
+    let cli = cli.env("EGRESSCTL_FAULT", "hang:virStorageVolDownload:=2");
+    let run = cli.run(&create(name, &["-o", "json"])).exits(0);
+    assert_eq!(run.item()["name"], name, "{run}");
+    run.says("fault injected: hang");
+    assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
 }
