@@ -47,7 +47,9 @@ pub(super) fn upload(
     // Without a known length there is no saying which ranges there will be.
     let length = target.length.unwrap_or(0);
     let ranges = usize::try_from(length / RANGE).unwrap_or(usize::MAX);
-    match &lanes.connections[..lanes.useful.min(ranges).max(1)] {
+    let used = &lanes.connections[..lanes.useful.min(ranges).max(1)];
+    log::debug!("{}: lanes used: {}", target.volume, used.len());
+    match used {
         [only] => Ok(over_one(target, only, next, sent)? && at_end().map(|()| true)?),
         several => over_many(target, length, several, next, sent, at_end),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::Cli;
+use crate::crash::faulty;
 use crate::lab;
 use crate::support::{Cleanup, Lab, POOL_DIR, wait_until};
 
@@ -57,17 +58,40 @@ fn several_lanes_store_the_same_bytes() {
     let _image = lab.image(KEY);
     let sha256 = publish(&lab);
     let (cli, _far) = far(&lab, "10", "/lt-far.raw", &sha256);
-    cli.run(&["-vv", "image", "pull", KEY])
+    let run = cli
+        .run(&["-vv", "image", "pull", KEY])
         .exits(0)
-        .says(" lanes")
         .says("small answers are to come at once");
+    let used = run.stderr.split("lanes used: ").nth(1).unwrap();
+    assert!(!used.starts_with("1\n"), "{run}");
+    assert_stored(&lab, &sha256);
+}
+
+/// Fails unless the pool has the published bytes, and nothing of the pull but these and their marker.
+#[track_caller]
+fn assert_stored(lab: &Lab, sha256: &str) {
     let stored = lab.on(
         "nas1",
         &format!("cd {POOL_DIR} && sha256sum < $(ls base-{KEY}-*.raw)"),
     );
-    assert_eq!(stored.split_whitespace().next(), Some(&*sha256));
+    assert_eq!(stored.split_whitespace().next(), Some(sha256));
     let volumes = lab.volumes("nas1", &format!("base-{KEY}"));
     assert_eq!(volumes.len(), 2, "base and marker: {volumes:?}");
+}
+
+#[test]
+fn ranges_that_are_refused_as_in_use_are_asked_for_again() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let _image = lab.image(KEY);
+    let sha256 = publish(&lab);
+    let (cli, _far) = far(&lab, "10", "/lt-far.raw", &sha256);
+    let cli = cli.binary(binary);
+    let cli = cli.env("EGRESSCTL_FAULT", "busy:virStorageVolUpload:9");
+    cli.run(&["image", "pull", KEY])
+        .exits(0)
+        .says("fault injected: busy");
+    assert_stored(&lab, &sha256);
 }
 
 #[test]
