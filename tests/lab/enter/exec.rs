@@ -144,7 +144,8 @@ pub(super) fn ends_where_its_output_cant_be_written(cli: &Cli) {
         let run = cli.start_into(&args, full.into()).wait();
         run.exits(121).says("stdout can't be written")
     };
-    full(&["echo", "hi"]).never_says("in the guest");
+    // Whether it has ended by itself when its output is read is a matter of milliseconds.
+    let _ = full(&["echo", "hi"]);
     full(&["yes"]).says("it was ended in the guest, with all that it started");
     nothing_is_left(cli);
     // One that prints without end is looked at, too.
