@@ -8,8 +8,8 @@ use crate::libvirt::{
 };
 use crate::shell;
 
-/// How long a delete takes from the end of the domain's process to the end of the domain.
-const DELETE_TAKES: Duration = Duration::from_secs(1);
+/// How long a delete takes at most from the end of the domain's process to the end of the domain, on a busy host.
+const DELETE_TAKES: Duration = Duration::from_secs(4);
 
 /// The time between two looks at a domain that is neither running nor gone.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,9 +52,15 @@ fn was_deleted(hypervisor: &dyn Hypervisor, domain: &DomainRef) -> bool {
         let state = hypervisor.domain_state(domain);
         state.is_err_and(|error| error.reason() == Reason::InstanceNotFound)
     };
-    is_gone() || {
-        std::thread::sleep(DELETE_TAKES);
-        is_gone()
+    let deadline = Instant::now() + DELETE_TAKES;
+    loop {
+        if is_gone() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
