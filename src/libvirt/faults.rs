@@ -2,13 +2,23 @@
 //! refuses, exactly at the Nth call of the run.
 //!
 //! `EGRESSCTL_FAULT` is `KIND:N`, at the Nth call over all hosts and connections, or `KIND:RPC:N`, at the first N calls
-//! of that name, or `KIND:RPC:=N`, at the Nth of them. The kinds: `kill`, `drop` (the connection breaks before the call), `lost` (after it: the daemon did what
-//! was asked, and nobody heard), `error` (an error of no special kind), `flag` (as a daemon says that is too old for a
-//! flag), `busy` (as it says of a volume that another stream still has), `hang` (no answer, until the connection is closed), `pause` (three seconds before the call, in which somebody
-//! else can do something), `sleep` (after the call the process is suspended, until it gets a SIGCONT).
+//! of that name, or `KIND:RPC:=N`, at the Nth of them. The kinds:
+//!
+//! - `kill`: the process dies.
+//! - `drop`: the connection breaks before the call.
+//! - `lost`: it breaks after the call; the daemon did what was asked, and nobody heard.
+//! - `error`: an error of no special kind.
+//! - `flag`: as a daemon says that is too old for a flag.
+//! - `busy`: as it says of a volume that another stream still has.
+//! - `hang`: no answer, until the connection is closed.
+//! - `pause`: before the call, as long as there is a file `EGRESSCTL_GATE`, for at most a minute. The same file with the
+//!   extension `reached` says that somebody waits.
+//! - `sleep`: after the call the process is suspended, until it gets a SIGCONT.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use super::closing::Streams;
 use super::error::LibvirtError;
@@ -92,7 +102,7 @@ pub(super) fn around<T>(
         "drop" => {
             link.close();
             // The link's own thread closes it: the call shall find it closed.
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
             call()
         }
         // VIR_FROM_RPC: the client lost its connection.
@@ -103,12 +113,12 @@ pub(super) fn around<T>(
         }
         "hang" => {
             while !link.is_closed() {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             }
             Err(failure(1, 7))
         }
         "pause" => {
-            std::thread::sleep(std::time::Duration::from_secs(3));
+            wait_at_gate();
             call()
         }
         // VIR_ERR_OPERATION_INVALID of VIR_FROM_STORAGE
@@ -119,6 +129,17 @@ pub(super) fn around<T>(
         // VIR_ERR_INVALID_ARG
         "flag" => Err(failure(8, 10)),
         _ => Err(failure(1, 10)),
+    }
+}
+
+fn wait_at_gate() {
+    let Some(gate) = std::env::var_os("EGRESSCTL_GATE").map(PathBuf::from) else {
+        return;
+    };
+    let _ = std::fs::write(gate.with_extension("reached"), "");
+    let end = Instant::now() + Duration::from_secs(60);
+    while gate.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

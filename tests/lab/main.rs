@@ -16,6 +16,7 @@ mod distance;
 mod dry_run;
 mod enter;
 mod fleet;
+mod gate;
 mod gc;
 mod generations;
 mod guest;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cli::{Checked, Cli, Run, Running, binary};
-use crate::crash::faulty;
+use crate::crash::{faulty, revive};
+use crate::gate::Gate;
 use crate::instances::create;
 use crate::lab;
 use crate::pull::{assert_ready, is_base, with_image};
@@ -56,6 +57,7 @@ fn a_pull_whose_machine_dies_is_taken_over_within_a_minute() {
     std::thread::sleep(Duration::from_secs(2));
     let killed = Instant::now();
     first.kill();
+    revive(&lab, "nas1");
     let run = second.wait().exits(0);
     assert!(killed.elapsed() < Duration::from_secs(60), "{run}");
     assert_eq!(run.items()[0]["pulled"], true, "{run}");
@@ -146,9 +148,6 @@ fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
     let _instance = lab.instance(name);
     lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
         .exits(0);
-    // The first question after the start.
-    let slow = lab.cli().binary(binary);
-    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainGetState:1");
     let others: [(&dyn Fn(), &str, &str); 2] = [
         (
             &|| drop(lab.virsh("nas1", &["destroy", name])),
@@ -162,12 +161,14 @@ fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
         ),
     ];
     for (end_it, reason, hint) in others {
+        // The first question after the start.
+        let gate = Gate::new(&lab, name);
+        let slow = lab.cli().binary(binary.clone());
+        let slow = gate.before(slow, "virDomainGetState:1");
         let creating = slow.start(&create(name, &["-o", "json"]));
-        wait_until("it runs", Duration::from_secs(20), || {
-            let running = lab.virsh("nas1", &["list", "--state-running", "--name"]);
-            running.contains(name)
-        });
+        gate.is_reached();
         end_it();
+        gate.open();
         creating.wait().exits(4).fails_with(reason, hint);
         assert!(!lab.has_domain("nas1", name), "undone");
         assert!(lab.volumes("nas1", name).is_empty(), "undone");
@@ -184,14 +185,14 @@ fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
     lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
         .exits(0);
     // A delete that came before there was a domain takes what there was by then: the seed, or the overlay as well.
-    let slow = lab.cli().binary(binary);
-    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainCreate:1");
     for volume in [format!("{name}-seed.iso"), format!("{name}.qcow2")] {
+        let gate = Gate::new(&lab, name);
+        let slow = lab.cli().binary(binary.clone());
+        let slow = gate.before(slow, "virDomainCreate:1");
         let creating = slow.start(&create(name, &["-o", "json"]));
-        wait_until("it is defined", Duration::from_secs(20), || {
-            lab.has_domain("nas1", name)
-        });
+        gate.is_reached();
         lab.virsh("nas1", &["vol-delete", "--pool", "default", &volume]);
+        gate.open();
         let run = creating.wait().exits(4);
         run.fails_with("InstanceNotFound", "run it again to make it anew")
             .says(&format!("volume {volume} was deleted"));
@@ -201,15 +202,16 @@ fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
     lab.run(&create(name, &[])).exits(0);
 }
 
-/// Starts a command whose first deletion of a volume reaches the host three seconds late.
-fn late(cli: Cli, faulty: &Path, args: &[&str]) -> Running {
+/// Starts a command that waits at the gate, when it has looked and is about to delete a volume.
+fn deleting_late(gate: &Gate, cli: Cli, faulty: &Path, args: &[&str]) -> Running {
     let cli = cli.binary(faulty.to_owned());
-    let late = cli.env("EGRESSCTL_FAULT", "pause:virStorageVolDelete:1");
-    let running = late.start(args);
-    // It has looked, and is about to.
-    std::thread::sleep(Duration::from_millis(1500));
+    let running = gate.before(cli, "virStorageVolDelete:1").start(args);
+    gate.is_reached();
     running
 }
+
+/// What another process gets done before one that waits at a gate goes on.
+const LEAD: Duration = Duration::from_millis(1500);
 
 #[test]
 fn two_creates_that_take_over_from_a_dead_one_make_one_whole_instance() {
@@ -226,8 +228,11 @@ fn two_creates_that_take_over_from_a_dead_one_make_one_whole_instance() {
     let overlay = format!("{name}.qcow2");
     lab.virsh("nas1", &["vol-delete", "--pool", "default", &overlay]);
     let args = create(name, &["-o", "json"]);
-    let second = late(lab.cli(), &binary, &args);
+    let gate = Gate::new(&lab, name);
+    let second = deleting_late(&gate, lab.cli(), &binary, &args);
     let first = lab.cli().start(&args);
+    std::thread::sleep(LEAD);
+    gate.open();
     let uuids = [first, second].map(|run| run.wait().exits(0).item()["uuid"].clone());
     assert_eq!(uuids[0], uuids[1]);
     assert_whole(&lab, name);
@@ -240,21 +245,21 @@ fn a_delete_that_comes_late_spares_what_was_made_anew() {
     let name = "lt-belated";
     let _instance = lab.instance(name);
     lab.run(&create(name, &[])).exits(0);
-    let deleting = late(lab.cli(), &binary, &["delete", name]);
+    let gate = Gate::new(&lab, name);
+    let deleting = deleting_late(&gate, lab.cli(), &binary, &["delete", name]);
     assert!(!lab.has_domain("nas1", name), "the name is free");
     lab.run(&create(name, &[])).exits(0);
+    gate.open();
     deleting.wait().exits(0);
     assert_whole(&lab, name);
 }
 
-/// Starts a create that comes to its definition three seconds late, when it has its volumes.
-fn defining_late(lab: &Lab, faulty: &Path, name: &str) -> Running {
+/// Starts a create that waits at the gate, when it has its volumes and is about to define its domain.
+fn defining_late(lab: &Lab, gate: &Gate, faulty: &Path, name: &str) -> Running {
     let cli = lab.cli().binary(faulty.to_owned());
-    let late = cli.env("EGRESSCTL_FAULT", "pause:virDomainDefineXMLFlags:1");
+    let late = gate.before(cli, "virDomainDefineXMLFlags:1");
     let running = late.start(&create(name, &["-o", "json"]));
-    wait_until("it has its volumes", Duration::from_secs(10), || {
-        lab.volumes("nas1", name).len() == 2
-    });
+    gate.is_reached();
     running
 }
 
@@ -266,15 +271,15 @@ fn a_create_whose_volumes_another_has_made_anew_is_none() {
     let _instance = lab.instance(name);
     lab.run(&["image", "pull", "tiny", "--zone", "nas1"])
         .exits(0);
-    let first = defining_late(&lab, &binary, name);
+    let gates = ["lt-between-1", "lt-between-2"].map(|name| Gate::new(&lab, name));
+    let first = defining_late(&lab, &gates[0], &binary, name);
     lab.run(&["delete", name, "--zone", "nas1"]).exits(0);
-    let second = defining_late(&lab, &binary, name);
+    let second = defining_late(&lab, &gates[1], &binary, name);
     // The first one's domain would run on the second one's volumes.
+    gates[0].open();
     let _ = first.wait().exits(4).fails_with("PoolBusy", "again");
-    // It comes through, or a little too soon, while the first one's domain has the name; then the next one does.
-    if !second.wait().ends_well() {
-        lab.run(&create(name, &[])).exits(0);
-    }
+    gates[1].open();
+    let _ = second.wait().exits(0);
     assert_eq!(lab.virsh("nas1", &["domstate", name]).trim(), "running");
     assert_whole(&lab, name);
 }
@@ -288,10 +293,12 @@ fn a_roll_back_spares_what_another_domain_of_the_name_has() {
     lab.run(&create(name, &[])).exits(0);
     let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
     lab.run(&["delete", name, "--zone", "nas1"]).exits(0);
-    let creating = defining_late(&lab, &binary, name);
+    let gate = Gate::new(&lab, name);
+    let creating = defining_late(&lab, &gate, &binary, name);
     std::fs::write(lab.path("nas1/lib/lt-spared.xml"), xml).unwrap();
     lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-spared.xml"]);
     lab.virsh("nas1", &["start", name]);
+    gate.open();
     let run = creating.wait();
     assert!(!run.succeeded(), "another domain has the name\n{run}");
     assert_whole(&lab, name);
@@ -322,9 +329,13 @@ fn two_pulls_that_take_over_from_a_dead_one_store_the_image_once() {
         volumes.iter().any(|name| is_base(name))
     });
     dying.kill();
+    revive(&lab, "nas1");
     let began = Instant::now();
-    let second = late(cli(), &binary, &pull);
+    let gate = Gate::new(&lab, key);
+    let second = deleting_late(&gate, cli(), &binary, &pull);
     let first = cli().start(&pull);
+    std::thread::sleep(LEAD);
+    gate.open();
     let runs = [first, second].map(|run| run.wait().exits(0));
     let pulled = |run: &Checked| run.items()[0]["pulled"] == true;
     assert_eq!(runs.iter().filter(|run| pulled(run)).count(), 1);
@@ -344,14 +355,12 @@ fn what_somebody_starts_while_it_is_deleted_does_not_run_on() {
     let name = "lt-started";
     let _instance = lab.instance(name);
     lab.run(&create(name, &[])).exits(0);
-    let slow = lab.cli().binary(binary);
-    let slow = slow.env("EGRESSCTL_FAULT", "pause:virDomainUndefineFlags:1");
+    let gate = Gate::new(&lab, name);
+    let slow = gate.before(lab.cli().binary(binary), "virDomainUndefineFlags:1");
     let deleting = slow.start(&["delete", name]);
-    wait_until("its process ended", Duration::from_secs(20), || {
-        let state = lab.virsh("nas1", &["domstate", name]);
-        state.trim() == "shut off"
-    });
+    gate.is_reached();
     lab.virsh("nas1", &["start", name]);
+    gate.open();
     deleting.wait().exits(0);
     assert!(!lab.has_domain("nas1", name), "undefined, it would run on");
     assert!(lab.volumes("nas1", name).is_empty(), "deleted");
@@ -365,9 +374,10 @@ fn assert_true(run: Run) {
     }
     let run = run.exits(4);
     for error in run.errors() {
+        let reason = error["reason"].as_str().unwrap();
         assert!(
-            error["reason"] == "InstanceNotFound" || error["reason"] == "PoolBusy",
-            "deleted by the other meanwhile, and nothing else\n{run}"
+            ["InstanceNotFound", "PoolBusy", "NotRunning"].contains(&reason),
+            "deleted, or ended, by the other meanwhile, and nothing else\n{run}"
         );
     }
 }

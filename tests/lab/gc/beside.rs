@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::images::pulled;
 use super::{GC, PRUNE, creating};
 use crate::crash::faulty;
+use crate::gate::Gate;
 use crate::lab;
-use crate::support::{POOL_DIR, wait_until};
+use crate::support::POOL_DIR;
 
 #[test]
 fn instances_that_are_being_made_are_let_be() {
@@ -82,16 +83,14 @@ fn a_create_whose_base_is_removed_before_its_overlay_is_made_says_so() {
     let name = "lt-gc-bare";
     let _instance = lab.instance(name);
     let wanting = lab.cli_with(|kvm| kvm["images"]["lt-withdrawn"] = lab.tiny());
-    // Three seconds before its seed is made, and three before its overlay.
-    let slow = wanting
-        .binary(binary)
-        .env("EGRESSCTL_FAULT", "pause:virStorageVolCreateXML:2");
+    // Its seed is the first volume that it makes, its overlay the second.
+    let gate = Gate::new(&lab, name);
+    let slow = gate.before(wanting.binary(binary), "virStorageVolCreateXML:=2");
     let args = ["create", "--zone", "nas1", "--image", "lt-withdrawn"];
     let create = slow.start(&[&args[..], &["--name", name, "-o", "json"]].concat());
-    wait_until("its seed is there", Duration::from_secs(20), || {
-        !lab.volumes("nas1", name).is_empty()
-    });
+    gate.is_reached();
     let _ = lab.run(&PRUNE).exits(0);
+    gate.open();
     create
         .wait()
         .exits(4)
