@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use crate::instances::create_guest;
+use crate::instances::{boots, create_guest};
 use crate::lab;
 use crate::support::{Lab, wait_until};
 
@@ -76,6 +76,8 @@ fn a_guest_configures_itself_and_serves_as_a_proxy() {
         let more = ["--timeout", "6m", "-o", "json", wait];
         cli.run(&create_guest(NAME, &file, &more))
     };
+    cli.run(&create_guest(NAME, &file, &[])).exits(0);
+    boots(&lab, NAME);
     let ready = create("--wait=port:3128").exits(0);
     let item = ready.item();
     assert_eq!(item["state"], "Running", "{ready}");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::cli::Cli;
-use crate::instances::{create_guest, fingerprint};
+use crate::instances::{boots, create_guest, fingerprint};
 use crate::lab;
 use crate::pull::{assert_absent, assert_ready, with_image};
 use crate::saved::{CHECKPOINT, SNAPSHOT, goes_with_its_instance};
@@ -88,6 +88,7 @@ fn the_main_path_works_with_libvirt_9() {
     // This one doesn't have both in one domain.
     goes_with_its_instance(&lab, name, "bios", SNAPSHOT, false);
     goes_with_its_instance(&lab, name, "uefi", CHECKPOINT, true);
+    boots(&lab, guest);
     let waits = ["--wait=agent", "--timeout", "10m"];
     lab.run(&create_guest(guest, &file, &waits)).exits(0);
     its_agent_is_understood(&lab, guest);

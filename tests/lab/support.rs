@@ -427,7 +427,7 @@ impl Drop for Cleanup<'_> {
 
 /// Waits until it is so, at most that long.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, limit: Duration, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
         assert!(since.elapsed() < limit, "{what}: not within {limit:?}");

@@ -8,7 +8,7 @@ use super::{NAME, SECOND};
 use crate::cli::{Checked, Cli};
 use crate::crash::faulty;
 use crate::hangs::SHORT;
-use crate::instances::create;
+use crate::instances::{boots, create};
 use crate::support::{Lab, wait_until};
 
 const BOTH: [&str; 2] = [NAME, SECOND];
@@ -50,6 +50,7 @@ pub(super) fn that_hang_cost_their_own_rows_an_address_and_the_list_one_limit(
     cli: &Cli,
 ) {
     let file = lab.scratch("user-data");
+    boots(lab, SECOND);
     let wait = ["--wait=agent", "--timeout", "5m"];
     cli.run(&super::create_guest(SECOND, &file, &wait)).exits(0);
     let _others = define_others(lab, cli);
