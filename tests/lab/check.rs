@@ -425,7 +425,7 @@ fn a_host_that_is_down_holds_no_other_up() {
     let run = lab
         .run(&["check", "-o", "json"])
         .exits(6)
-        .within(Duration::from_secs(13));
+        .within(Duration::from_secs(18));
     let items = run.items();
     assert_eq!(items[0]["stage"], "connect", "{run}");
     assert_eq!(reasons(&items[0]), ["ConnectFailed"], "{run}");

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::cli::Cli;
+use crate::crash::revive;
 use crate::lab;
 use crate::pull::{add_image, assert_absent, assert_ready, is_base, with_image};
 use crate::pull_faults::{in_pool, small_pool};
@@ -205,7 +206,7 @@ fn what_a_later_question_brought_is_the_newest_however_long_the_pull_before_take
     // The server counts as long as the lab lives.
     let file = format!("{key}-{}.qcow2", std::process::id());
     let served = Served::new(&lab, &file, &content);
-    let cli = with_moving_image(&lab, key, &format!("/first/2/slow/1500000/{file}"));
+    let cli = with_moving_image(&lab, key, &format!("/first/2/slow/900000/{file}"));
     let old = pull(&cli, key, "always").0;
 
     // nas1 has what the server answers; nas2 has to wait for it.
@@ -383,7 +384,7 @@ fn what_unpacks_to_more_than_the_pool_holds_is_stopped_in_time() {
 #[test]
 fn a_host_that_dies_in_the_middle_fails_alone() {
     let lab = lab!();
-    let (key, path) = ("lt-dies", "/slow/3000000/tiny.qcow2?lt-dies");
+    let (key, path) = ("lt-dies", "/slow/1000000/tiny.qcow2?lt-dies");
     let _image = lab.image(key);
     let cli = with_image(&lab, key, path);
     let pulling = cli.start(&["image", "pull", key, "-o", "json"]);
@@ -397,6 +398,7 @@ fn a_host_that_dies_in_the_middle_fails_alone() {
     // Every session of its sshd (sshd-session, since OpenSSH 9.8), and not the listener: the host comes back at once.
     lab.on("nas2", "pkill -f '^sshd[-a-z]*: virt'");
     let run = pulling.wait().exits(4);
+    revive(&lab, "nas2");
     assert_eq!(run.items().len(), 1, "{run}");
     assert_eq!(run.items()[0]["host"], "nas1", "{run}");
     assert_eq!(run.errors()[0]["host"], "nas2", "{run}");

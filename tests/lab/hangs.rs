@@ -1,7 +1,7 @@
 //! What hangs: a halted sshd, a halted libvirtd, a cable cut in mid-upload (guest agents: enter/agents.rs). Every command
 //! ends by its limits, or at once when it is interrupted; the other hosts have their results.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -61,8 +61,8 @@ fn a_halted_daemon_costs_its_limit_and_its_own_host() {
         let check = short.start(&["check", "-o", "json"]);
         let list = short.start(&["list", "-o", "json"]);
         // With the usual limits: it is still at it when it is interrupted.
-        let interrupted = lab.cli().start(&["list"]);
-        std::thread::sleep(Duration::from_millis(1500));
+        let interrupted = lab.cli().start(&["list"]).listening();
+        std::thread::sleep(Duration::from_millis(500));
         interrupted.signal("TERM");
         let ended = interrupted.wait().exits(143);
         ended.within(Duration::from_secs(5)).prints_only("");
@@ -145,15 +145,21 @@ fn an_interrupt_ends_a_stuck_upload_and_a_second_one_its_clean_up() {
         let _image = lab.image(key);
         let running = begin(&lab, &slow(&lab, key), key);
         let halted = halt_libvirtd(&lab);
+        let mut asked = Instant::now();
         running.signal("INT");
         if signals == 2 {
-            std::thread::sleep(Duration::from_secs(1));
+            wait_until("nas2 is cleaned up", Duration::from_secs(8), || {
+                lab.volumes("nas2", &format!("base-{key}")).is_empty()
+            });
+            // Within half a second they are one.
+            std::thread::sleep(Duration::from_millis(700));
+            asked = Instant::now();
             running.signal("INT");
         }
         let run = running.wait().exits(130);
         // The clean-up has 10 s; who asks a second time doesn't wait for it.
         let limit = if signals == 1 { 15 } else { 6 };
-        let run = run.within(Duration::from_secs(limit));
+        assert!(asked.elapsed() < Duration::from_secs(limit), "{run}");
         let hints: String = run
             .errors()
             .iter()

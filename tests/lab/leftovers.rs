@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::crash::revive;
 use crate::instances::{create, fingerprint, seed_file};
 use crate::lab;
 use crate::support::{Lab, POOL_DIR};
@@ -85,7 +86,7 @@ fn create_takes_over_from_one_that_died_at_any_step() {
         let old = seed_file(&lab, name, "meta-data");
         // Its maker was a process of this machine: nobody has to wait until it counts as dead.
         let again = create(name, &["--user-data", file.to_str().unwrap()]);
-        lab.run(&again).exits(0).within(Duration::from_secs(15));
+        lab.run(&again).exits(0).within(Duration::from_secs(22));
         assert_eq!(
             lab.virsh("nas1", &["domstate", name]).trim(),
             "running",
@@ -215,6 +216,7 @@ fn whenever_a_create_is_killed_the_next_one_converges() {
         let running = cli.start(&create(name, &[]));
         std::thread::sleep(Duration::from_millis(after));
         running.kill();
+        revive(&lab, "nas1");
         let left = lab.volumes("nas1", name);
         let run = lab
             .run(&create(name, &["-o", "json"]))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::{Checked, Cli};
+use crate::crash::revive;
 use crate::lab;
 use crate::support::{HOSTS, Lab, POOL_DIR, wait_until};
 use crate::terminal::Terminal;
@@ -315,6 +316,7 @@ fn a_killed_pull_leaves_no_image_and_the_next_one_redoes_it() {
     );
     running.signal("KILL");
     let _ = running.wait().was_killed();
+    revive(&lab, "nas1");
     let left = lab.volumes("nas1", &format!("base-{key}"));
     assert!(
         !left.iter().any(|name| is_marker(name)),
@@ -330,7 +332,7 @@ fn a_killed_pull_leaves_no_image_and_the_next_one_redoes_it() {
     let again = whole
         .run(&["image", "pull", key, "--zone", "nas1", "-o", "json"])
         .exits(0);
-    let again = again.within(Duration::from_secs(20));
+    let again = again.within(Duration::from_secs(25));
     assert_eq!(results(&again.items()), [("nas1", true)], "{again}");
     assert_ready(&lab, "nas1", key);
 }

@@ -112,7 +112,13 @@ impl Terminal {
 
     /// Waits for its end; gives the exit code.
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        for _ in 0..1200 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("it doesn't end; the screen:\n{}", self.screen);
     }
 }
 

@@ -198,7 +198,7 @@ fn jump_hosts_are_gone_through_one_after_the_other() {
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
     drop(link);
     assert!(
-        started.elapsed() < Duration::from_millis(500),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
         started.elapsed()
     );
@@ -297,7 +297,7 @@ fn a_server_that_says_nothing_hits_the_limit_and_a_cancel_comes_sooner() {
     let error = thread.join().unwrap().unwrap_err();
     assert_eq!(error.class(), Class::Interrupted(2));
     assert!(
-        started.elapsed() < Duration::from_millis(200),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
         started.elapsed()
     );
@@ -367,7 +367,7 @@ fn this_machine_has_the_same_interface() {
     link.close();
     assert_eq!(reader.join().unwrap(), 0);
     assert!(
-        started.elapsed() < Duration::from_millis(100),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
         started.elapsed()
     );

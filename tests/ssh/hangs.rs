@@ -61,7 +61,7 @@ fn a_jump_to_a_silent_host_ends_by_a_signal_or_the_limit() {
     };
     let (error, took) = interrupted(|cancel| with_limit(Duration::from_secs(10), cancel));
     assert_eq!(error.class(), Class::Interrupted(2), "{}", told(&error));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
     let error = with_limit(Duration::from_secs(2), &Cancel::new()).unwrap_err();
     let text = told(&error);
     assert_eq!(error.reason(), Reason::ConnectFailed, "{text}");
@@ -95,7 +95,7 @@ fn a_host_that_hangs_at_the_socket_ends_by_a_signal_or_the_limit() {
         session.connect().map(drop)
     });
     assert_eq!(error.class(), Class::Interrupted(2), "{}", told(&error));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
     let options = DialOptions {
         dial_limit: Duration::from_secs(2),
         ..DialOptions::default()

@@ -232,13 +232,13 @@ fn closing_releases_a_blocked_read_at_once() {
     assert_eq!(reader.join().unwrap(), 0);
     filler.join().unwrap();
     assert!(
-        started.elapsed() < Duration::from_millis(100),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
         started.elapsed()
     );
     drop(link);
     assert!(
-        started.elapsed() < Duration::from_millis(300),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
         started.elapsed()
     );

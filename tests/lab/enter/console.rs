@@ -63,7 +63,7 @@ pub(super) fn is_a_terminal(lab: &Lab, cli: &Cli) {
     for _ in 0..3 {
         terminal.signal("TERM");
         // Within half a second they are one.
-        std::thread::sleep(Duration::from_millis(600));
+        std::thread::sleep(Duration::from_millis(700));
     }
     assert_eq!(terminal.ends(), None);
     assert!(!is_raw(&terminal));
