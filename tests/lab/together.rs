@@ -246,7 +246,10 @@ fn a_delete_that_comes_late_spares_what_was_made_anew() {
     let _instance = lab.instance(name);
     lab.run(&create(name, &[])).exits(0);
     let gate = Gate::new(&lab, name);
-    let deleting = deleting_late(&gate, lab.cli(), &binary, &["delete", name]);
+    // Before it looks whether the name is still free, and then deletes the first volume.
+    let late = gate.before(lab.cli().binary(binary), "virDomainLookupByName:=2");
+    let deleting = late.start(&["delete", name, "--zone", "nas1"]);
+    gate.is_reached();
     assert!(!lab.has_domain("nas1", name), "the name is free");
     lab.run(&create(name, &[])).exits(0);
     gate.open();
