@@ -211,7 +211,7 @@ pub fn ensure_nobody_else_has(
     let error = match judged {
         Verdict::Nobodys => return Ok(()),
         Verdict::On(other) => in_use_on(name, other).hint(by_hand(&others, other, name)),
-        Verdict::Unknown(..) if instance.state.is_active() => return Ok(()),
+        Verdict::Unknown(..) if instance.state.runs() => return Ok(()),
         Verdict::Unknown(other, error) => Error::transient(
             Reason::InDoubt,
             format!("the pool of {name} may be shared with host {other}, which can't be asked whether it has the instance, too: nothing was touched"),

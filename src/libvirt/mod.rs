@@ -88,6 +88,12 @@ impl DomainState {
         }
     }
 
+    /// Whether its guest's processors run, or wait only for a device: then no other host runs it. Of one that is being
+    /// migrated the receiving host shows a paused one, and so does the other at the end.
+    pub fn runs(self) -> bool {
+        matches!(self, DomainState::Running | DomainState::Blocked)
+    }
+
     /// Whether a QEMU process stands behind it (`virDomainIsActive`).
     pub fn is_active(self) -> bool {
         !matches!(self, DomainState::Shutoff(_) | DomainState::Crashed)

@@ -177,7 +177,7 @@ fn ensure_nobody_else_has(
             "in doubt: host {host} shares the pool, and has it, too, or uses its volumes"
         )),
         // What runs here runs on no host that wasn't read.
-        None if instance.state.is_active() => Ok(()),
+        None if instance.state.runs() => Ok(()),
         None => judge.ensure_unshared(),
     }
 }

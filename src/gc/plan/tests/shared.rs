@@ -211,15 +211,18 @@ fn an_instance_that_another_machine_has_too_stays_on_shared_storage() {
         );
     }
     // A host that wasn't read may have it, but for what runs here.
-    let mut runs = expired_on("nas1", Perhaps);
-    for domain in &mut runs.files.domains {
-        domain.instance.state = DomainState::from_raw(1, 1);
-    }
-    let off = |shared| expired_on("nas1", shared);
+    let is = |state, shared| {
+        let mut view = expired_on("nas1", shared);
+        for domain in &mut view.files.domains {
+            domain.instance.state = DomainState::from_raw(state, 1);
+        }
+        view
+    };
     for (about, view, expected) in [
-        ("its own", off(Own), goes),
-        ("off", off(Perhaps), stays),
-        ("runs", runs, goes),
+        ("off, its own", is(5, Own), goes),
+        ("off", is(5, Perhaps), stays),
+        ("paused, as one that is coming", is(3, Perhaps), stays),
+        ("runs", is(1, Perhaps), goes),
     ] {
         let mut rules = rules(None, &[]);
         rules.unread = vec!["nas9".into()];
