@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::hangs::halt_sshd;
 use crate::lab;
 use crate::support::Lab;
 
@@ -27,7 +28,7 @@ fn a_dead_host_costs_its_limit_once_and_hides_no_other_row() {
         kvm["hosts"].as_array_mut().unwrap().push(twin);
     });
     // Without a cable a dial may fail sooner, by ARP.
-    let halted = lab.change("nas1", "pkill -STOP sshd", "pkill -CONT sshd");
+    let halted = halt_sshd(&lab);
     // A dial's limit is 10 s; two after each other would be 20.
     let run = cli
         .run(&["list", "-o", "json"])

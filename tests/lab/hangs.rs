@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(25);
 /// A fault of nas1, until the end of the test.
 type Fault = fn(&Lab) -> Cleanup<'_>;
 
-fn halt_sshd(lab: &Lab) -> Cleanup<'_> {
+pub(crate) fn halt_sshd(lab: &Lab) -> Cleanup<'_> {
     lab.change("nas1", "pkill -STOP sshd", "pkill -CONT sshd")
 }
 
