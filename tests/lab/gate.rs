@@ -1,9 +1,9 @@
 //! Where a process that can fail on demand waits at a call to libvirt, until the test lets it go on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Running};
 use crate::support::{Lab, wait_until};
 
 /// A gate, closed until it is opened or dropped.
@@ -19,19 +19,20 @@ impl Gate {
         Gate { file }
     }
 
-    /// Has what `cli` starts wait here before the calls that are named as for `EGRESSCTL_FAULT`.
-    pub(crate) fn before(&self, cli: Cli, calls: &str) -> Cli {
-        cli.env("EGRESSCTL_FAULT", format!("pause:{calls}"))
-            .env("EGRESSCTL_GATE", &self.file)
-    }
-
-    /// Waits until somebody waits here.
+    /// Starts a command of the binary that can fail on demand, and waits until it waits here: before the calls that are named
+    /// as for `EGRESSCTL_FAULT`.
     #[track_caller]
-    pub(crate) fn is_reached(&self) {
+    pub(crate) fn stops(&self, cli: Cli, faulty: &Path, calls: &str, args: &[&str]) -> Running {
+        let running = cli
+            .binary(faulty.to_owned())
+            .env("EGRESSCTL_FAULT", format!("pause:{calls}"))
+            .env("EGRESSCTL_GATE", &self.file)
+            .start(args);
         let reached = self.file.with_extension("reached");
         wait_until("the gate is reached", Duration::from_secs(30), || {
             reached.exists()
         });
+        running
     }
 
     /// Lets go on who waits here.

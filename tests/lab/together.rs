@@ -163,10 +163,8 @@ fn a_create_whose_domain_somebody_ends_says_so_and_may_be_repeated() {
     for (end_it, reason, hint) in others {
         // The first question after the start.
         let gate = Gate::new(&lab, name);
-        let slow = lab.cli().binary(binary.clone());
-        let slow = gate.before(slow, "virDomainGetState:1");
-        let creating = slow.start(&create(name, &["-o", "json"]));
-        gate.is_reached();
+        let args = create(name, &["-o", "json"]);
+        let creating = gate.stops(lab.cli(), &binary, "virDomainGetState:1", &args);
         end_it();
         gate.open();
         creating.wait().exits(4).fails_with(reason, hint);
@@ -187,10 +185,8 @@ fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
     // A delete that came before there was a domain takes what there was by then: the seed, or the overlay as well.
     for volume in [format!("{name}-seed.iso"), format!("{name}.qcow2")] {
         let gate = Gate::new(&lab, name);
-        let slow = lab.cli().binary(binary.clone());
-        let slow = gate.before(slow, "virDomainCreate:1");
-        let creating = slow.start(&create(name, &["-o", "json"]));
-        gate.is_reached();
+        let args = create(name, &["-o", "json"]);
+        let creating = gate.stops(lab.cli(), &binary, "virDomainCreate:1", &args);
         lab.virsh("nas1", &["vol-delete", "--pool", "default", &volume]);
         gate.open();
         let run = creating.wait().exits(4);
@@ -204,10 +200,7 @@ fn a_create_whose_volumes_somebody_deletes_says_so_and_may_be_repeated() {
 
 /// Starts a command that waits at the gate, when it has looked and is about to delete a volume.
 fn deleting_late(gate: &Gate, cli: Cli, faulty: &Path, args: &[&str]) -> Running {
-    let cli = cli.binary(faulty.to_owned());
-    let running = gate.before(cli, "virStorageVolDelete:1").start(args);
-    gate.is_reached();
-    running
+    gate.stops(cli, faulty, "virStorageVolDelete:1", args)
 }
 
 /// What another process gets done before one that waits at a gate goes on.
@@ -247,9 +240,8 @@ fn a_delete_that_comes_late_spares_what_was_made_anew() {
     lab.run(&create(name, &[])).exits(0);
     let gate = Gate::new(&lab, name);
     // Before it looks whether the name is still free, and then deletes the first volume.
-    let late = gate.before(lab.cli().binary(binary), "virDomainLookupByName:=2");
-    let deleting = late.start(&["delete", name, "--zone", "nas1"]);
-    gate.is_reached();
+    let args = ["delete", name, "--zone", "nas1"];
+    let deleting = gate.stops(lab.cli(), &binary, "virDomainLookupByName:=2", &args);
     assert!(!lab.has_domain("nas1", name), "the name is free");
     lab.run(&create(name, &[])).exits(0);
     gate.open();
@@ -259,11 +251,8 @@ fn a_delete_that_comes_late_spares_what_was_made_anew() {
 
 /// Starts a create that waits at the gate, when it has its volumes and is about to define its domain.
 fn defining_late(lab: &Lab, gate: &Gate, faulty: &Path, name: &str) -> Running {
-    let cli = lab.cli().binary(faulty.to_owned());
-    let late = gate.before(cli, "virDomainDefineXMLFlags:1");
-    let running = late.start(&create(name, &["-o", "json"]));
-    gate.is_reached();
-    running
+    let args = create(name, &["-o", "json"]);
+    gate.stops(lab.cli(), faulty, "virDomainDefineXMLFlags:1", &args)
 }
 
 #[test]
@@ -359,9 +348,8 @@ fn what_somebody_starts_while_it_is_deleted_does_not_run_on() {
     let _instance = lab.instance(name);
     lab.run(&create(name, &[])).exits(0);
     let gate = Gate::new(&lab, name);
-    let slow = gate.before(lab.cli().binary(binary), "virDomainUndefineFlags:1");
-    let deleting = slow.start(&["delete", name]);
-    gate.is_reached();
+    let args = ["delete", name];
+    let deleting = gate.stops(lab.cli(), &binary, "virDomainUndefineFlags:1", &args);
     lab.virsh("nas1", &["start", name]);
     gate.open();
     deleting.wait().exits(0);

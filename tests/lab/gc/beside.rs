@@ -85,10 +85,9 @@ fn a_create_whose_base_is_removed_before_its_overlay_is_made_says_so() {
     let wanting = lab.cli_with(|kvm| kvm["images"]["lt-withdrawn"] = lab.tiny());
     // Its seed is the first volume that it makes, its overlay the second.
     let gate = Gate::new(&lab, name);
-    let slow = gate.before(wanting.binary(binary), "virStorageVolCreateXML:=2");
     let args = ["create", "--zone", "nas1", "--image", "lt-withdrawn"];
-    let create = slow.start(&[&args[..], &["--name", name, "-o", "json"]].concat());
-    gate.is_reached();
+    let args = [&args[..], &["--name", name, "-o", "json"]].concat();
+    let create = gate.stops(wanting, &binary, "virStorageVolCreateXML:=2", &args);
     let _ = lab.run(&PRUNE).exits(0);
     gate.open();
     create
