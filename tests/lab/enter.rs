@@ -39,7 +39,7 @@ runcmd:
 
 #[test]
 fn an_instance_lets_us_in() {
-    let lab = lab!(alone);
+    let lab = lab!(boots);
     let _instances = [NAME, SECOND].map(|name| lab.instance(name));
     let cli = lab.cli();
     create_tells_cloud_inits_result(&lab, &cli);

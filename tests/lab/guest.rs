@@ -61,7 +61,7 @@ fn text_in_guest(lab: &Lab, command: &[&str]) -> String {
 
 #[test]
 fn a_guest_configures_itself_and_serves_as_a_proxy() {
-    let lab = lab!(alone);
+    let lab = lab!(boots);
     let _instance = lab.instance(NAME);
     let file = lab.write("user-data", USER_DATA);
     let vendor = "#cloud-config\nbootcmd:\n- echo vendor > /run/lt-vendor\n";

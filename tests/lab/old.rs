@@ -75,7 +75,7 @@ pub(crate) fn the_main_path_works(lab: &Lab, cli: &Cli, name: &str) {
 
 #[test]
 fn the_main_path_works_with_libvirt_9() {
-    let lab = lab!(alone);
+    let lab = lab!(boots);
     let (name, guest) = ("lt-nine", "lt-ninth");
     let _daemons = lab.daemons("nas1", "old");
     let (_image, _instance) = (lab.image(name), lab.instance(name));

@@ -10,7 +10,7 @@ use crate::support::wait_until;
 
 #[test]
 fn the_ci_job_fetches_a_page_through_its_own_proxy_and_leaves_nothing() {
-    let lab = lab!(alone);
+    let lab = lab!(boots);
     let uid = format!("lt-ci-{}", std::process::id());
     let path = format!("/index.html?{uid}");
     let binary = binary();
