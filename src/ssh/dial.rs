@@ -18,11 +18,12 @@ use crate::cancel::Cancel;
 use crate::config::{Address, SshAuth, SshTarget};
 use crate::error::{Class, Error, Reason, Result};
 
-/// How often a handshake that broke off is tried again.
-const RETRIES: u32 = 4;
-
-/// The wait before the first retry; it doubles each time.
+/// The wait before a handshake that broke off is tried again the first time; it doubles each time, up to the second.
 const BACKOFF: Duration = Duration::from_millis(200);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(1600);
+
+/// With less time than that left, no handshake is begun again.
+const LEAST_TRY: Duration = Duration::from_millis(500);
 
 /// How a dial goes about it.
 pub struct DialOptions<'a> {
@@ -105,26 +106,27 @@ impl Dial<'_> {
         Link::over_ssh(self.host_name, target, wire, jump, self.deadline.limit())
     }
 
-    /// Handshakes, again and again where the server broke off before it knew who we are.
+    /// Handshakes, again and again where the server broke off before it knew who we are, as long as there is time.
     fn handshake(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Wire> {
         let mut backoff = BACKOFF;
-        for _ in 0..RETRIES {
+        loop {
             let transport = self.connect(target, jump)?;
             (self.meanwhile)();
-            match self.staged("handshake", || self.try_handshake(target, transport)) {
+            let error = match self.staged("handshake", || self.try_handshake(target, transport)) {
                 Ok(wire) => return Ok(wire),
-                Err(error) if error.class() == Class::Permanent => return Err(error),
-                Err(error) if error.reason() != Reason::HandshakeFailed => return Err(error),
-                Err(error) if self.deadline.left() <= backoff => return Err(error),
-                Err(error) => {
-                    log::debug!(target: super::LOG_TARGET, "trying again: {error}");
-                    self.deadline.cancel().wait(backoff + jitter(backoff));
-                    backoff *= 2;
-                }
+                Err(error) => error,
+            };
+            let may_pass =
+                error.class() != Class::Permanent && error.reason() == Reason::HandshakeFailed;
+            let wait = backoff + jitter(backoff);
+            // The last word shall be the server's, not that the time was over.
+            if !may_pass || self.deadline.left() < wait + LEAST_TRY {
+                return Err(error);
             }
+            log::debug!(target: super::LOG_TARGET, "trying again: {error}");
+            self.deadline.cancel().wait(wait);
+            backoff = LONGEST_BACKOFF.min(backoff * 2);
         }
-        let transport = self.connect(target, jump)?;
-        self.staged("handshake", || self.try_handshake(target, transport))
     }
 
     fn connect(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Transport> {
