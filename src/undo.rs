@@ -8,7 +8,7 @@ use crate::error::{Class, Error, Result};
 use crate::host::HostSession;
 use crate::image::claim;
 use crate::image::identity::MARKER_LIMIT;
-use crate::inventory::{self, file_name, is_blank};
+use crate::inventory::{self, file_name, find_volume_path, is_blank};
 use crate::leftover::overlay_fault;
 use crate::libvirt::{DomainRef, Hypervisor, NvramPolicy};
 use crate::name::InstanceName;
@@ -243,15 +243,16 @@ impl Undo {
             || hypervisor.download_volume(pool, &name.seed_volume(), SEED_HEAD),
         );
         let (domain, seed) = (domain?, seed?);
-        let is_used = match domain {
-            Some(found) if !self.has_made(&found.domain) => has_volumes_of(&found.xml, name)?,
-            _ => false,
+        let used = match domain {
+            Some(found) if !self.has_made(&found.domain) => {
+                let volumes = [name.overlay_volume(), name.seed_volume()];
+                let paths = volumes.map(|name| find_volume_path(hypervisor, pool, &name));
+                let [overlay, seed] = paths;
+                hold_against(&found.xml, &[overlay?, seed?])?
+            }
+            _ => Hold::Ours,
         };
-        Ok(if is_used {
-            Hold::Lost
-        } else {
-            hold_by(name, is_filled, seed.as_deref())
-        })
+        Ok(used.max(hold_by(name, is_filled, seed.as_deref())))
     }
 
     fn has_made(&self, domain: &DomainRef) -> bool {
@@ -303,12 +304,18 @@ fn hold_by(name: &InstanceName, is_filled: bool, seed: Option<&[u8]>) -> Hold {
     }
 }
 
-/// Whether a domain's XML names files that are called like the instance's volumes. Pure.
-fn has_volumes_of(xml: &str, name: &InstanceName) -> Result<bool> {
-    let volumes = [name.overlay_volume(), name.seed_volume()];
+/// By the files that another's domain names: one of these paths, those of our volumes that are there, or one that is called
+/// like them in another directory, which may be the same by another way. Pure.
+fn hold_against(xml: &str, volumes: &[Option<String>]) -> Result<Hold> {
     let info = DomainInfo::parse(xml)?;
-    let mut paths = info.paths();
-    Ok(paths.any(|path| volumes.iter().any(|volume| file_name(path) == volume)))
+    let against = |volume: &str, path: &str| match path {
+        path if path == volume => Hold::Lost,
+        path if file_name(path) == file_name(volume) => Hold::Unknown,
+        _ => Hold::Ours,
+    };
+    let volumes = volumes.iter().flatten();
+    let holds = volumes.flat_map(|volume| info.paths().map(|path| against(volume, path)));
+    Ok(holds.max().unwrap_or(Hold::Ours))
 }
 
 fn is_overlay(made: &Made) -> bool {

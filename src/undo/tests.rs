@@ -50,20 +50,24 @@ fn an_instances_volumes_are_ours_by_its_seed() {
 }
 
 #[test]
-fn a_domain_of_the_name_has_the_volumes_only_if_it_names_them() {
+fn anothers_domain_has_the_volumes_it_names_and_perhaps_those_of_their_names() {
     use crate::inventory::tests::{DIR, disk};
-    let name = InstanceName::new("web").unwrap();
+    let ours = format!("{DIR}/web.qcow2");
     let table = [
-        (String::new(), false),
-        (disk(&format!("{DIR}/web.qcow2")), true),
-        (disk("/elsewhere/web-seed.iso"), true),
-        (disk(&format!("{DIR}/web.qcow2.old")), false),
+        (String::new(), Hold::Ours),
+        (disk(&ours), Hold::Lost),
+        (disk("/elsewhere/web.qcow2"), Hold::Unknown),
+        (disk("/elsewhere/web.qcow2") + &disk(&ours), Hold::Lost),
+        (disk(&format!("{DIR}/web.qcow2.old")), Hold::Ours),
+        // There is none of ours.
+        (disk(&format!("{DIR}/web-seed.iso")), Hold::Ours),
     ];
     for (disks, expected) in table {
         let xml = format!(
             "<domain type='kvm'><name>web</name><uuid>u</uuid><memory>1</memory><devices>{disks}</devices></domain>"
         );
-        assert_eq!(has_volumes_of(&xml, &name).unwrap(), expected, "{disks}");
+        let hold = hold_against(&xml, &[Some(ours.clone()), None]).unwrap();
+        assert_eq!(hold, expected, "{disks}");
     }
     let mut undo = Undo::new();
     let domain = |uuid: &str| DomainRef {

@@ -296,6 +296,30 @@ fn a_roll_back_spares_what_another_domain_of_the_name_has() {
     assert_whole(&lab, name);
 }
 
+#[test]
+fn a_roll_back_names_what_another_domain_of_the_name_may_have() {
+    let lab = lab!();
+    let Some(binary) = faulty() else { return };
+    let name = "lt-alike";
+    let _instance = lab.instance(name);
+    lab.run(&create(name, &[])).exits(0);
+    let xml = lab.virsh("nas1", &["dumpxml", "--inactive", name]);
+    lab.run(&["delete", name, "--zone", "nas1"]).exits(0);
+    let gate = Gate::new(&lab, name);
+    let creating = defining_late(&lab, &gate, &binary, name);
+    // It has files of these names, but in another directory.
+    let xml = xml.replace(POOL_DIR, "/var/lib/libvirt/elsewhere");
+    std::fs::write(lab.path("nas1/lib/lt-alike.xml"), xml).unwrap();
+    lab.virsh("nas1", &["define", "/var/lib/libvirt/lt-alike.xml"]);
+    gate.open();
+    let run = creating.wait();
+    assert!(!run.succeeded(), "another domain has the name\n{run}");
+    for volume in ["lt-alike.qcow2", "lt-alike-seed.iso"] {
+        assert!(run.stderr().contains(volume), "{volume} isn't named\n{run}");
+    }
+    assert_eq!(lab.volumes("nas1", name).len(), 2, "they stay\n{run}");
+}
+
 /// Fails unless the instance runs, and would run again.
 fn assert_whole(lab: &Lab, name: &str) {
     lab.virsh("nas1", &["destroy", name]);
