@@ -137,7 +137,7 @@ pub fn list(
         let asker = Asker::new(host);
         let is_shown = |instance: &Instance| managers.include(instance) && wanted(instance);
         let ask = |instance| look_closer(&asker, instance, &is_shown);
-        let mut instances = parallel::map(instances, ADDRESSES_AT_ONCE, ask)
+        let mut instances = parallel::ask(instances, ADDRESSES_AT_ONCE, ask)
             .into_iter()
             .collect::<Result<Vec<_>>>()?;
         instances.retain(|instance| is_shown(instance) || managers.leave_in_doubt(instance));

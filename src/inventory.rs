@@ -396,7 +396,7 @@ fn perhaps(disk: &HiddenDisk) -> String {
 
 fn read_volumes(hypervisor: &dyn Hypervisor, pool: &str) -> Result<Vec<VolumeInfo>> {
     let names = hypervisor.list_volumes(pool)?;
-    let read = parallel::map(names, CALLS_AT_ONCE, |name| {
+    let read = parallel::ask(names, CALLS_AT_ONCE, |name| {
         let xml = hypervisor.find_volume_xml(pool, &name)?;
         xml.map(|xml| VolumeInfo::parse(&xml)).transpose()
     });

@@ -1,6 +1,6 @@
 //! Doing the same to many things at once, on a bounded number of threads, with results in order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
@@ -29,7 +29,7 @@ pub fn map<T: Send, R: Send>(
     let next = AtomicUsize::new(0);
     let take_turns = || {
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next.fetch_add(1, Relaxed);
             let Some(slot) = items.get(index) else { break };
             let item = lock(slot).take();
             let result = item.map(&work);
@@ -49,6 +49,48 @@ pub fn map<T: Send, R: Send>(
         .into_iter()
         .filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner))
         .collect()
+}
+
+/// Asks one host about many things, up to `at_once` at a time; answers are in the things' order.
+///
+/// As [`map`], but all hosts together have at most 1,024 threads for it: where those are taken, the calling thread goes on alone.
+pub fn ask<T: Send, R: Send>(
+    things: Vec<T>,
+    at_once: usize,
+    ask: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let helpers = HELPERS.take(at_once.min(things.len()).saturating_sub(1));
+    map(things, helpers.count + 1, ask)
+}
+
+static HELPERS: Budget = Budget(AtomicUsize::new(1024));
+
+/// What there is of something for the whole process.
+struct Budget(AtomicUsize);
+
+/// A part of a budget; given back when it is dropped.
+struct Share<'a> {
+    budget: &'a Budget,
+    count: usize,
+}
+
+impl Budget {
+    /// So many, or as many as there are.
+    fn take(&self, wanted: usize) -> Share<'_> {
+        let take = |left: usize| Some(left.saturating_sub(wanted));
+        let left = self.0.fetch_update(Relaxed, Relaxed, take);
+        let left = left.unwrap_or_else(|unchanged| unchanged);
+        Share {
+            budget: self,
+            count: wanted.min(left),
+        }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.count, Relaxed);
+    }
 }
 
 /// Does two things at the same time: two questions to a host cost one round trip then.
@@ -189,6 +231,25 @@ mod tests {
             let thread = try_with(scope, 3, |input| input).unwrap();
             assert_eq!(thread.join().unwrap(), 3);
         });
+    }
+
+    #[test]
+    fn a_budget_gives_what_is_left_and_gets_it_back() {
+        let budget = Budget(AtomicUsize::new(5));
+        let first = budget.take(3);
+        let second = budget.take(3);
+        assert_eq!((first.count, second.count, budget.take(1).count), (3, 2, 0));
+        drop(first);
+        assert_eq!(budget.take(9).count, 3);
+        drop(second);
+        assert_eq!(budget.take(9).count, 5);
+    }
+
+    #[test]
+    fn all_are_asked_and_answers_keep_their_order() {
+        let out = ask((0..100).collect(), 8, |n: u32| n * 2);
+        assert_eq!(out, (0..100).map(|n| n * 2).collect::<Vec<_>>());
+        assert_eq!(ask(Vec::<u32>::new(), 8, |n| n), Vec::<u32>::new());
     }
 
     #[test]

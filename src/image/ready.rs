@@ -103,7 +103,7 @@ pub(super) fn with_markers(
     image: &Image,
     volumes: Vec<String>,
 ) -> Result<Vec<(String, Marker)>> {
-    let read = parallel::map(volumes, CALLS_AT_ONCE, |volume| {
+    let read = parallel::ask(volumes, CALLS_AT_ONCE, |volume| {
         let stored = hypervisor.download_volume(pool, &marker_volume(&volume), MARKER_LIMIT)?;
         let marker = stored.as_deref().and_then(Marker::parse);
         let marker = marker.filter(|marker| serves(image, marker));

@@ -146,7 +146,7 @@ impl DomainCalls for Connection {
             .into_iter()
             .map(|d| self.domain_ref(d))
             .collect::<Result<Vec<_>>>()?;
-        let infos = parallel::map(domains, CALLS_AT_ONCE, |domain| {
+        let infos = parallel::ask(domains, CALLS_AT_ONCE, |domain| {
             let state = states.get(&domain.uuid).copied();
             self.info(domain, state)
         });
@@ -214,7 +214,7 @@ impl DomainCalls for Connection {
         let (running, saved) = parallel::both(|| list(running), || list(saved));
         let running = running?.into_iter().map(|domain| (domain, When::NextStart));
         let saved = saved?.into_iter().map(|domain| (domain, When::Restored));
-        let read = parallel::map(
+        let read = parallel::ask(
             running.chain(saved).collect(),
             CALLS_AT_ONCE,
             |(domain, when)| {
