@@ -25,13 +25,13 @@ use crate::find::{self, Managers};
 use crate::host::HostSession;
 use crate::instance::Instance;
 use crate::inventory::{self, Files};
-use crate::libvirt::{Hypervisor, NvramPolicy, PoolInfo};
+use crate::libvirt::{Hypervisor, ListedPool, NvramPolicy};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::shell::quote;
-use crate::xml;
 use crate::xml::domain_info::DomainInfo;
 use crate::xml::metadata::Manager;
+use crate::xml::pool::PoolInfo;
 use crate::xml::volume::VolumeInfo;
 use users::{ensure_unused, read_users};
 
@@ -144,7 +144,7 @@ fn delete_found(
     hypervisor: &dyn Hypervisor,
     instance: &Instance,
     name: &InstanceName,
-    configured: Option<PoolInfo>,
+    configured: Option<ListedPool>,
     files: Option<&Files>,
     action: Action,
 ) -> Result<Deleted> {
@@ -271,14 +271,14 @@ fn ensure_ours(instance: &Instance, managers: Managers) -> Result<()> {
 fn active_pool(
     host: &HostSession,
     pool: &str,
-    found: Option<PoolInfo>,
+    found: Option<ListedPool>,
     name: &InstanceName,
-) -> Result<Option<xml::pool::PoolInfo>> {
+) -> Result<Option<PoolInfo>> {
     let Some(found) = found else {
         return Ok(None);
     };
     if found.active {
-        return xml::pool::PoolInfo::parse(&found.xml).map(Some);
+        return PoolInfo::parse(&found.xml).map(Some);
     }
     Err(not_active(
         host,
@@ -302,7 +302,7 @@ fn not_active(host: &HostSession, pool: &str, so: &str) -> Error {
 fn own_volumes(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
-    pool: &xml::pool::PoolInfo,
+    pool: &PoolInfo,
     instance: &Instance,
     name: &InstanceName,
 ) -> Result<Vec<VolumeInfo>> {

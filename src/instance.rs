@@ -67,7 +67,7 @@ pub struct Instance {
 
 impl Instance {
     /// From a listed domain. Errors: XML that can't be read (Transient).
-    pub fn from_domain(host: &str, listed: libvirt::DomainInfo) -> Result<Self> {
+    pub fn from_domain(host: &str, listed: libvirt::ListedDomain) -> Result<Self> {
         let info = DomainInfo::parse(&listed.xml)?;
         Ok(Instance {
             host: host.to_owned(),

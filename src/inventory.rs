@@ -92,7 +92,7 @@ pub struct DomainFiles {
 
 impl DomainFiles {
     /// From a listed domain; `host` is the host's name in the configuration.
-    pub fn new(host: &str, listed: libvirt::DomainInfo) -> Result<Self> {
+    pub fn new(host: &str, listed: libvirt::ListedDomain) -> Result<Self> {
         let mentions = mentions(&listed.xml);
         Ok(DomainFiles {
             instance: Instance::from_domain(host, listed)?,

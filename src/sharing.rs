@@ -149,7 +149,7 @@ fn is_another(ours: &VolumeInfo, theirs: &VolumeInfo) -> bool {
 pub fn ensure_nobody_has(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
-    pool: &libvirt::PoolInfo,
+    pool: &libvirt::ListedPool,
     name: &InstanceName,
     seed: &VolumeInfo,
     overlay: Option<&VolumeInfo>,

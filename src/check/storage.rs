@@ -40,7 +40,7 @@ pub struct PoolReport {
 
 impl PoolReport {
     /// Of a pool that was found; one whose XML can't be read is told as a problem.
-    fn of(found: &libvirt::PoolInfo) -> Option<Self> {
+    fn of(found: &libvirt::ListedPool) -> Option<Self> {
         let info = pool::PoolInfo::parse(&found.xml).ok()?;
         Some(PoolReport {
             state: if found.active { "active" } else { "inactive" },
@@ -147,8 +147,8 @@ mod tests {
     use super::*;
     use crate::image::identity::tests::image;
 
-    fn found(active: bool, xml: &str) -> libvirt::PoolInfo {
-        libvirt::PoolInfo {
+    fn found(active: bool, xml: &str) -> libvirt::ListedPool {
+        libvirt::ListedPool {
             name: "p".into(),
             active,
             xml: xml.into(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::obstacle::{ensure_its_overlay, ensure_no_user};
-use super::spec::{CreateSpec, Identity};
+use super::spec::{CreateSpec, InstanceIdentity};
 use crate::awake::{Awake, boot_time};
 use crate::delete::{SEED_HEAD, SeedOwner, seed_mark, seed_owner};
 use crate::error::{Error, Reason, Result};
@@ -164,7 +164,7 @@ pub(super) fn make_seed(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     spec: &CreateSpec,
-    identity: &Identity,
+    identity: &InstanceIdentity,
     undo: &mut Undo,
 ) -> Result<Seeded> {
     let volume = spec.name.seed_volume();

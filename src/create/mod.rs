@@ -23,7 +23,7 @@ use crate::host::HostSession;
 use crate::image::pull::{PullObserver, PullRequest, ensure_disk_fits, pull};
 use crate::image::ready::BaseImage;
 use crate::instance::Instance;
-use crate::libvirt::{DomainInfo, DomainRef, DomainState, Hypervisor};
+use crate::libvirt::{DomainRef, DomainState, Hypervisor, ListedDomain};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::undo::{Made, Undo};
@@ -275,7 +275,7 @@ fn adopt(
 }
 
 enum Outcome {
-    Made(DomainInfo),
+    Made(ListedDomain),
     Appeared(Box<Instance>),
 }
 
@@ -338,5 +338,5 @@ fn make(
     let state = hypervisor.domain_state(&domain)?;
     ensure_running(hypervisor, &domain, state)?;
     // It runs, and nobody is to make it again for want of an answer: until it is looked at, it is what was defined.
-    Ok(Outcome::Made(DomainInfo { domain, state, xml }))
+    Ok(Outcome::Made(ListedDomain { domain, state, xml }))
 }

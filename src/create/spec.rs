@@ -104,7 +104,7 @@ pub struct Overlay {
 
 /// What is new with every create, even of the same spec.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct InstanceIdentity {
     /// The domain's UUID.
     pub uuid: Uuid,
     /// When it is made.
@@ -113,8 +113,8 @@ pub struct Identity {
 
 impl CreateSpec {
     /// A new identity.
-    pub fn identify(&self) -> Identity {
-        Identity {
+    pub fn identify(&self) -> InstanceIdentity {
+        InstanceIdentity {
             uuid: Uuid::new_v4(),
             created_at: units::now(),
         }
@@ -139,7 +139,7 @@ impl CreateSpec {
     }
 
     /// The seed.
-    pub fn seed(&self, identity: &Identity) -> SeedSpec {
+    pub fn seed(&self, identity: &InstanceIdentity) -> SeedSpec {
         SeedSpec {
             instance_id: seed::instance_id(self.name.as_str(), &identity.uuid.to_string()),
             local_hostname: self.name.to_string(),
@@ -158,7 +158,7 @@ impl CreateSpec {
     /// The domain, with the paths that libvirt reported.
     pub fn domain(
         &self,
-        identity: &Identity,
+        identity: &InstanceIdentity,
         accelerator: Accelerator,
         base: &BaseImage,
         pool: &str,
@@ -185,7 +185,13 @@ impl CreateSpec {
         }
     }
 
-    fn metadata(&self, identity: &Identity, base: &BaseImage, pool: &str, disk: u64) -> Metadata {
+    fn metadata(
+        &self,
+        identity: &InstanceIdentity,
+        base: &BaseImage,
+        pool: &str,
+        disk: u64,
+    ) -> Metadata {
         let volume = |name, role| VolumeRef {
             pool: pool.to_owned(),
             name,

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::host::HostSession;
 use crate::inventory::{self, Files};
 use crate::leftover::overlay_fault;
-use crate::libvirt::{Hypervisor, PoolInfo};
+use crate::libvirt::{Hypervisor, ListedPool};
 use crate::name::InstanceName;
 use crate::parallel;
 use crate::sharing::ensure_nobody_has;
@@ -17,11 +17,10 @@ pub(super) fn delete(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
     name: &InstanceName,
-    pool: Option<&PoolInfo>,
+    pool: Option<&ListedPool>,
     act: Act,
 ) -> Result<Deleted> {
     let action = Action::from_now(act);
-    let mut deleted = Deleted::default();
     let pool = match pool {
         Some(pool) if pool.active => pool,
         // "Already absent" might be wrong, and nobody would look again.
@@ -32,7 +31,7 @@ pub(super) fn delete(
                 &format!("whether volumes of {name} are left can't be seen"),
             ));
         }
-        None => return Ok(deleted),
+        None => return Ok(Deleted::default()),
     };
     let find = |volume: String| inventory::find_volume(hypervisor, host.pool(), &volume);
     let (overlay, seed) =
@@ -44,11 +43,10 @@ pub(super) fn delete(
     };
     let there: Vec<VolumeInfo> = overlay.into_iter().chain(seed).collect();
     if there.is_empty() {
-        return Ok(deleted);
+        return Ok(Deleted::default());
     }
-    let head = || hypervisor.download_volume(host.pool(), &name.seed_volume(), SEED_HEAD);
-    let first = head()?;
-    if mark_of(first.as_deref(), name).is_none() {
+    let head = head_of_seed(host, hypervisor, name)?;
+    if mark_of(head.as_deref(), name).is_none() {
         let why = "nothing shows that egressctl made it";
         return keep_anothers(host, hypervisor, &there, why);
     }
@@ -60,13 +58,39 @@ pub(super) fn delete(
         let overlay = there.first().filter(|first| first.name != seed.name);
         ensure_nobody_has(host, hypervisor, pool, name, seed, overlay)?;
     }
+    delete_unused(host, hypervisor, name, &there, head.as_deref(), action)
+}
+
+/// What the instance's seed begins with, if it is there.
+fn head_of_seed(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+) -> Result<Option<Vec<u8>>> {
+    hypervisor.download_volume(host.pool(), &name.seed_volume(), SEED_HEAD)
+}
+
+/// Deletes one after the other, up to the first that is used; each is looked at right before, and so is the seed, which has to
+/// begin as it did.
+fn delete_unused(
+    host: &HostSession,
+    hypervisor: &dyn Hypervisor,
+    name: &InstanceName,
+    there: &[VolumeInfo],
+    head: Option<&[u8]>,
+    action: Action,
+) -> Result<Deleted> {
+    let mut deleted = Deleted::default();
     let names: Vec<&str> = there.iter().map(|volume| volume.name.as_str()).collect();
     for (at, volume) in there.iter().enumerate() {
         let one = inventory::users_of_path(hypervisor, host.pool(), &volume.path);
         let done = one.and_then(|users| {
             // Who takes over from what was left makes a seed of his own: then this isn't what was looked at.
-            let (domain, now) = parallel::both(|| hypervisor.find_domain(name.as_str()), head);
-            if domain?.is_some() || now? != first {
+            let (domain, now) = parallel::both(
+                || hypervisor.find_domain(name.as_str()),
+                || head_of_seed(host, hypervisor, name),
+            );
+            if domain?.is_some() || now?.as_deref() != head {
                 return Ok(vec!["another process, which is making it anew".to_owned()]);
             }
             if users.is_empty() {
@@ -76,12 +100,8 @@ pub(super) fn delete(
         });
         let users = done.map_err(|error| halfway::tell(error, &deleted.gone, &names, None))?;
         if !users.is_empty() {
-            keep(
-                &there[at..=at],
-                &format!("used by {}", users.join(", ")),
-                Stays::Used,
-                &mut deleted,
-            );
+            let why = format!("used by {}", users.join(", "));
+            keep(&there[at..=at], &why, Stays::Used, &mut deleted);
             // The seed is the mark: it stays as long as the overlay does.
             let why = format!("it shows whose {} is", volume.name);
             keep(&there[at + 1..], &why, Stays::Used, &mut deleted);

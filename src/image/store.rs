@@ -105,7 +105,7 @@ pub fn usable_pool(host: &HostSession, hypervisor: &dyn Hypervisor) -> Result<Po
 pub fn ensure_usable(
     host: &HostSession,
     hypervisor: &dyn Hypervisor,
-    found: Option<libvirt::PoolInfo>,
+    found: Option<libvirt::ListedPool>,
 ) -> Result<PoolInfo> {
     let pool = host.pool();
     let on_host = |error: Error| error.on_host(host.name());
@@ -225,25 +225,7 @@ fn fill(
 ) -> Result<Option<BaseImage>> {
     let hypervisor = &**claim.hypervisor();
     let base = incoming.identity.base_volume();
-    let needed = incoming.length.unwrap_or(incoming.at_least);
-    let mut pool = ground.pool;
-    if incoming.length.is_none() {
-        // It isn't allocated beforehand, so what libvirt remembers of the room isn't enough.
-        pool = room::look_again(host, hypervisor)?;
-    }
-    let needed = needed.saturating_add(incoming.extra_room);
-    let pool = ensure_room(host, hypervisor, pool, needed)?;
-    if ground.unfinished {
-        remove_unfinished(host, claim, &base)?;
-    }
-    // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
-    // here, and nothing trails the image. Without a known length the file grows as it is written.
-    let xml = VolumeSpec::File {
-        name: base.clone(),
-        size: incoming.length.unwrap_or(0),
-    }
-    .to_xml()?;
-    create(host, hypervisor, &base, &xml, undo)?;
+    let pool = make_base(host, claim, ground.pool, ground.unfinished, incoming, undo)?;
     let target = Target {
         pool: host.pool(),
         volume: &base,
@@ -289,6 +271,40 @@ fn fill(
     // The lanes part from the daemon while the marker is written.
     let (base, ()) = parallel::both(|| publish(host, claim, incoming, &marker), || drop(lanes));
     base.map(Some)
+}
+
+/// Makes the base's volume, as long as the image where its length is known, in place of one that nobody finished; and tells what
+/// the pool was before.
+fn make_base(
+    host: &HostSession,
+    claim: &Claim,
+    pool: PoolInfo,
+    unfinished: bool,
+    incoming: &Incoming,
+    undo: &mut Undo,
+) -> Result<PoolInfo> {
+    let hypervisor = &**claim.hypervisor();
+    let base = incoming.identity.base_volume();
+    let needed = incoming.length.unwrap_or(incoming.at_least);
+    let needed = needed.saturating_add(incoming.extra_room);
+    let pool = match incoming.length {
+        Some(_) => pool,
+        // It isn't allocated beforehand, so what libvirt remembers of the room isn't enough.
+        None => room::look_again(host, hypervisor)?,
+    };
+    let pool = ensure_room(host, hypervisor, pool, needed)?;
+    if unfinished {
+        remove_unfinished(host, claim, &base)?;
+    }
+    // Capacity and allocation are the exact size: libvirt preallocates, so that a lack of room is a clean error
+    // here, and nothing trails the image. Without a known length the file grows as it is written.
+    let xml = VolumeSpec::File {
+        name: base.clone(),
+        size: incoming.length.unwrap_or(0),
+    }
+    .to_xml()?;
+    create(host, hypervisor, &base, &xml, undo)?;
+    Ok(pool)
 }
 
 /// Creates a volume under our claim. Noted before the call: should its answer be lost, the volume is ours all the same.

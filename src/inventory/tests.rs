@@ -53,7 +53,7 @@ pub(crate) fn domain(name: &str, metadata: &str, disks: &str) -> DomainFiles {
         "<domain type='kvm'><name>{name}</name><uuid>{uuid}</uuid><memory>1024</memory>\
          <metadata>{metadata}</metadata><devices>{disks}</devices></domain>"
     );
-    let listed = libvirt::DomainInfo {
+    let listed = libvirt::ListedDomain {
         domain: DomainRef {
             name: name.to_owned(),
             uuid,

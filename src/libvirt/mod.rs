@@ -156,7 +156,7 @@ impl fmt::Display for DomainState {
 
 /// One listed domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DomainInfo {
+pub struct ListedDomain {
     /// Which one.
     pub domain: DomainRef,
     /// Its state.
@@ -209,7 +209,7 @@ pub enum NvramPolicy {
 
 /// A storage pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolInfo {
+pub struct ListedPool {
     /// Its name.
     pub name: String,
     /// Whether it is running.
@@ -306,11 +306,11 @@ pub enum When {
 /// Domains.
 pub trait DomainCalls: Send + Sync {
     /// Every domain with state and XML. One that vanishes meanwhile is left out.
-    fn list_domains(&self) -> Result<Vec<DomainInfo>>;
+    fn list_domains(&self) -> Result<Vec<ListedDomain>>;
     /// One domain by name.
-    fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>>;
+    fn find_domain(&self, name: &str) -> Result<Option<ListedDomain>>;
     /// A domain that was found or made before, as it is now; `None` where it vanished.
-    fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>>;
+    fn read_domain(&self, domain: &DomainRef) -> Result<Option<ListedDomain>>;
     /// What a domain is defined as for its next start (`VIR_DOMAIN_XML_INACTIVE`); `None` where it vanished.
     fn find_definition(&self, domain: &DomainRef) -> Result<Option<String>>;
     /// What a domain's saved memory goes on as at its next start (`virDomainManagedSaveGetXMLDesc`); `None` where it has
@@ -363,7 +363,7 @@ pub trait StorageCalls: Send + Sync {
     /// The names of all pools, active or not.
     fn list_pools(&self) -> Result<Vec<String>>;
     /// One pool by name.
-    fn find_pool(&self, pool: &str) -> Result<Option<PoolInfo>>;
+    fn find_pool(&self, pool: &str) -> Result<Option<ListedPool>>;
     /// Reads the pool's directory again (`virStoragePoolRefresh`).
     fn refresh_pool(&self, pool: &str) -> Result<()>;
     /// The names of all volumes of a pool.

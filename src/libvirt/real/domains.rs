@@ -7,8 +7,8 @@ use virt::sys;
 
 use super::super::error::{LibvirtError, NO_DOMAIN, OPERATION_INVALID};
 use super::super::{
-    AddressSource, CALLS_AT_ONCE, Console, Definition, DomainCalls, DomainInfo, DomainRef,
-    DomainState, InterfaceInfo, NvramPolicy, When,
+    AddressSource, CALLS_AT_ONCE, Console, Definition, DomainCalls, DomainRef, DomainState,
+    InterfaceInfo, ListedDomain, NvramPolicy, When,
 };
 use super::console::ConsoleStream;
 use super::{About, Connection, raw};
@@ -50,13 +50,13 @@ impl Connection {
         Ok(xml)
     }
 
-    fn info(&self, domain: DomainRef, state: Option<DomainState>) -> Result<Option<DomainInfo>> {
+    fn info(&self, domain: DomainRef, state: Option<DomainState>) -> Result<Option<ListedDomain>> {
         let (state, xml) = match state {
             Some(state) => (Ok(Some(state)), self.xml(&domain)),
             None => parallel::both(|| self.state_if_there(&domain), || self.xml(&domain)),
         };
         let found = xml?.zip(state?);
-        Ok(found.map(|(xml, state)| DomainInfo { domain, state, xml }))
+        Ok(found.map(|(xml, state)| ListedDomain { domain, state, xml }))
     }
 
     /// The failure to read what a saved domain goes on with, where libvirt itself can't read the file: then it fails until
@@ -131,7 +131,7 @@ impl Connection {
 }
 
 impl DomainCalls for Connection {
-    fn list_domains(&self) -> Result<Vec<DomainInfo>> {
+    fn list_domains(&self) -> Result<Vec<ListedDomain>> {
         // A domain that only one of the two answers knows came or went meanwhile: it is asked for alone, or left out.
         let (states, handles) = parallel::both(
             || self.all_states(),
@@ -150,7 +150,7 @@ impl DomainCalls for Connection {
             let state = states.get(&domain.uuid).copied();
             self.info(domain, state)
         });
-        let mut infos: Vec<DomainInfo> = infos
+        let mut infos: Vec<ListedDomain> = infos
             .into_iter()
             .filter_map(Result::transpose)
             .collect::<Result<_>>()?;
@@ -158,7 +158,7 @@ impl DomainCalls for Connection {
         Ok(infos)
     }
 
-    fn find_domain(&self, name: &str) -> Result<Option<DomainInfo>> {
+    fn find_domain(&self, name: &str) -> Result<Option<ListedDomain>> {
         let about = About("domain", &name);
         let found = self.find("virDomainLookupByName", &about, NO_DOMAIN, || {
             self.connect().lookup_domain_by_name(name)
@@ -172,7 +172,7 @@ impl DomainCalls for Connection {
         }
     }
 
-    fn read_domain(&self, domain: &DomainRef) -> Result<Option<DomainInfo>> {
+    fn read_domain(&self, domain: &DomainRef) -> Result<Option<ListedDomain>> {
         self.info(domain.clone(), None)
     }
 

@@ -9,7 +9,7 @@ use virt::sys;
 
 use super::super::closing::UnderWay;
 use super::super::error::{NO_STORAGE_POOL, NO_STORAGE_VOL, OPERATION_INVALID, STORAGE_VOL_EXIST};
-use super::super::{PoolInfo, StorageCalls, VolumeUpload, raw};
+use super::super::{ListedPool, StorageCalls, VolumeUpload, raw};
 use super::{About, AboutVolume, CLOSE_LIMIT, Connection, Failure};
 use crate::error::{Error, Reason, Result};
 use crate::parallel::{self, lock};
@@ -162,7 +162,7 @@ impl StorageCalls for Connection {
         Ok(names)
     }
 
-    fn find_pool(&self, name: &str) -> Result<Option<PoolInfo>> {
+    fn find_pool(&self, name: &str) -> Result<Option<ListedPool>> {
         let Some(pool) = self.pool(name)? else {
             return Ok(None);
         };
@@ -172,7 +172,7 @@ impl StorageCalls for Connection {
             || self.rpc("virStoragePoolGetXMLDesc", &about, || pool.xml_desc(0)),
         );
         let (info, xml) = (info?, xml?);
-        Ok(Some(PoolInfo {
+        Ok(Some(ListedPool {
             name: name.to_owned(),
             active: info.state == sys::VIR_STORAGE_POOL_RUNNING,
             xml,
