@@ -27,6 +27,12 @@ const WINDOW: u32 = 2 * 1024 * 1024;
 /// an upload waits for these.
 const PACKETS: usize = 64;
 
+/// The same where what goes through the session is the session with the next host. russh answers a packet before it takes in the
+/// next one: the inner session takes nothing in while it waits to write, and where so many packets for it wait, the outer one
+/// nothing either, nor the host's word that there is room again for what is to be written. That would be for ever. Up to
+/// 32 MiB, of which a few are used where much goes both ways at once.
+const PACKETS_OF_A_HOP: usize = 1024;
+
 /// With AES in hardware AES-GCM is the fastest (measured); without, `ChaCha20`. Never CBC.
 const WITH_AES: &[cipher::Name] = &[
     cipher::AES_256_GCM,
@@ -141,15 +147,15 @@ impl client::Handler for Client {
     }
 }
 
-/// What we ask for: host keys of these algorithms, the fastest safe cipher, no compression.
-pub(super) fn config(host_keys: Vec<Algorithm>) -> client::Config {
+/// What we ask for: host keys of these algorithms, the fastest safe cipher, no compression. `is_hop`: of a jump host.
+pub(super) fn config(host_keys: Vec<Algorithm>, is_hop: bool) -> client::Config {
     client::Config {
         client_id: SshId::Standard(Cow::Borrowed(concat!(
             "SSH-2.0-egressctl_",
             env!("CARGO_PKG_VERSION")
         ))),
         window_size: WINDOW,
-        channel_buffer_size: PACKETS,
+        channel_buffer_size: if is_hop { PACKETS_OF_A_HOP } else { PACKETS },
         keepalive_interval: Some(KEEPALIVE),
         keepalive_max: KEEPALIVES,
         preferred: Preferred {

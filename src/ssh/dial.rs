@@ -77,7 +77,7 @@ pub fn dial(
             deadline: Deadline::new(options.dial_limit, cancel),
             meanwhile: options.meanwhile.unwrap_or(&|| ()),
         }
-        .establish(target)
+        .establish(target, false)
     };
     dialled().map_err(|error| error.on_host(host_name))
 }
@@ -92,14 +92,15 @@ struct Dial<'a> {
 }
 
 impl Dial<'_> {
-    fn establish(&self, target: &SshTarget) -> Result<Link> {
+    /// A link to the target; `is_hop`: to go through it to the next one.
+    fn establish(&self, target: &SshTarget, is_hop: bool) -> Result<Link> {
         let jump = match &target.jump {
             None => None,
-            Some(jump) => Some(self.establish(jump).map_err(|error| {
+            Some(jump) => Some(self.establish(jump, true).map_err(|error| {
                 error.while_doing(format!("going through jump host {}", jump.address))
             })?),
         };
-        let mut wire = self.handshake(target, jump.as_ref())?;
+        let mut wire = self.handshake(target, jump.as_ref(), is_hop)?;
         self.staged("authenticate", || {
             auth::authenticate(&mut wire, target, &self.credential, &self.deadline)
         })?;
@@ -107,12 +108,14 @@ impl Dial<'_> {
     }
 
     /// Handshakes, again and again where the server broke off before it knew who we are, as long as there is time.
-    fn handshake(&self, target: &SshTarget, jump: Option<&Link>) -> Result<Wire> {
+    fn handshake(&self, target: &SshTarget, jump: Option<&Link>, is_hop: bool) -> Result<Wire> {
         let mut backoff = BACKOFF;
         loop {
             let transport = self.connect(target, jump)?;
             (self.meanwhile)();
-            let error = match self.staged("handshake", || self.try_handshake(target, transport)) {
+            let error = match self.staged("handshake", || {
+                self.try_handshake(target, transport, is_hop)
+            }) {
                 Ok(wire) => return Ok(wire),
                 Err(error) => error,
             };
@@ -153,11 +156,16 @@ impl Dial<'_> {
         opened
     }
 
-    fn try_handshake(&self, target: &SshTarget, transport: Transport) -> Result<Wire> {
+    fn try_handshake(
+        &self,
+        target: &SshTarget,
+        transport: Transport,
+        is_hop: bool,
+    ) -> Result<Wire> {
         let address = &target.address;
         let stage = format!("shaking hands with {address}");
         let (client, ended) = Client::new(&self.verifier, target);
-        let config = client::config(self.verifier.algorithms(address));
+        let config = client::config(self.verifier.algorithms(address), is_hop);
         let shaken = Wire::handshake(transport, config, client, ended, &self.deadline, &stage);
         shaken.map_err(|error| match error {
             DialError::Stopped(error) => error,

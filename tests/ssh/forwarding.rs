@@ -187,7 +187,7 @@ fn jump_hosts_are_gone_through_one_after_the_other() {
     let link = dial_as(&target, &auth).unwrap();
     link.open_forward(last.echo().to_str().unwrap()).unwrap();
     let mut stream = UnixStream::connect(link.socket_path()).unwrap();
-    let sent: Vec<u8> = (0..4_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let sent: Vec<u8> = (0..16_000_000_u32).map(|at| (at % 251) as u8).collect();
     let mut writer = stream.try_clone().unwrap();
     let bytes = sent.clone();
     let thread = std::thread::spawn(move || writer.write_all(&bytes));
